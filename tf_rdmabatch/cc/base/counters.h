@@ -12,6 +12,8 @@ namespace rdmabatch {
 class Counter {
  public:
   void Add(uint64_t n) { value_.store(value_.load(std::memory_order_relaxed) + n, std::memory_order_relaxed); }
+  // For the few counters that both sides of an endpoint count; not to be mixed with Add.
+  void AddShared(uint64_t n) { value_.fetch_add(n, std::memory_order_relaxed); }
   uint64_t value() const { return value_.load(std::memory_order_relaxed); }
 
  private:

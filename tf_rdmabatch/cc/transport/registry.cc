@@ -1,0 +1,37 @@
+#include "tf_rdmabatch/cc/transport/registry.h"
+
+#include "tf_rdmabatch/cc/transport/shm/shm.h"
+#if RDMABATCH_HAVE_VERBS && __has_include("tf_rdmabatch/cc/transport/verbs/verbs.h")
+#include "tf_rdmabatch/cc/transport/verbs/verbs.h"
+#endif
+
+namespace rdmabatch {
+namespace {
+
+#if !(RDMABATCH_HAVE_VERBS && __has_include("tf_rdmabatch/cc/transport/verbs/verbs.h"))
+Status NotBuilt() {
+  return {StatusCode::kUnimplemented,
+          "this build was made without the libibverbs headers: install libibverbs-dev and "
+          "librdmacm-dev (Debian) or "
+          "rdma-core-devel (Fedora), then build again"};
+}
+
+const TransportFactory kVerbsTransport = {
+    "verbs", NotBuilt, []() -> Result<std::unique_ptr<Transport>> { return NotBuilt(); }};
+#endif
+
+}  // namespace
+
+Span<const TransportFactory> Transports() {
+  static const TransportFactory transports[] = {kShmTransport, kVerbsTransport};
+  return transports;
+}
+
+const TransportFactory* FindTransport(const std::string& name) {
+  for (const TransportFactory& transport : Transports()) {
+    if (name == transport.name) return &transport;
+  }
+  return nullptr;
+}
+
+}  // namespace rdmabatch
