@@ -1,0 +1,83 @@
+# One command for each thing a developer does; CONTRIBUTING.md says more. Everything goes into .venv and build/.
+PYTHON ?= python3
+FUZZ_SECONDS ?= 60
+DEVICES ?= rxe0 siw0
+SANITIZERS := asan-ubsan tsan
+
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+export TF_RDMABATCH_BUILD_DIR := $(CURDIR)/build/release
+
+.PHONY: help setup build test test-cc test-python test-verbs test-package test-models sanitize fuzz lint demo bench clean
+
+help:
+	@echo "make setup         Debian packages, .venv, editable install"
+	@echo "make build         the library, the Python module and the C++ tests"
+	@echo "make test          everything that needs no RDMA device"
+	@echo "make test-verbs    the rest, under a kernel with the devices $(DEVICES)"
+	@echo "make test-models   the protocol models, with spin"
+	@echo "make test-package  pip install . in a fresh environment"
+	@echo "make sanitize      the C++ tests under $(SANITIZERS)"
+	@echo "make fuzz          each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS)"
+	@echo "make lint          pre-commit on all files"
+	@echo "make demo          the two-process example and a short benchmark"
+	@echo "make bench         the engine's benchmark"
+
+setup: .venv/installed
+
+.venv/installed: pyproject.toml setup.py
+	tools/debian-packages
+	test -x .venv/bin/python || $(PYTHON) -m venv .venv
+	pip install --quiet setuptools 'pybind11<4' cmake ninja
+	pip install --quiet --no-build-isolation --editable '.[dev]'
+	touch $@
+
+build: .venv/installed
+	cmake --preset release -DRDMABATCH_PYTHON=ON -DPython_EXECUTABLE=$(CURDIR)/.venv/bin/python >/dev/null
+	cmake --build --preset release
+	cmake --install build/release --component python --prefix . >/dev/null
+
+test: test-cc test-python
+
+test-cc: build
+	ctest --preset release
+
+test-python: build
+	pytest -m "not verbs"
+
+test-verbs: build
+	for device in $(DEVICES); do \
+	  echo "== $$device"; \
+	  TF_RDMABATCH_DEVICE=$$device tests/testbed/run \
+	    sh -c 'build/release/tests/rdmabatch_tests --gtest_brief=1 && pytest -m verbs -p no:cacheprovider' || exit 1; \
+	done
+
+test-models:
+	tests/models/run
+
+test-package:
+	tests/package/run $(PYTHON)
+
+$(SANITIZERS:%=sanitize-%): sanitize-%: .venv/installed
+	cmake --preset $* >/dev/null
+	cmake --build --preset $*
+	ctest --preset $*
+
+sanitize: $(SANITIZERS:%=sanitize-%)
+
+fuzz: .venv/installed
+	cmake --preset fuzz >/dev/null
+	cmake --build --preset fuzz
+	tests/fuzz/run build/fuzz/tests $(FUZZ_SECONDS)
+
+lint: build
+	pre-commit run --all-files --show-diff-on-failure
+
+demo: build
+	python examples/push_pull.py
+	tf-rdmabatch bench engine --transport shm --pattern one-to-one,push,pull --bytes 64,4096,1048576
+
+bench: build
+	tf-rdmabatch bench engine --json build/bench.json
+
+clean:
+	rm -rf build .venv tf_rdmabatch/*.so *.egg-info
