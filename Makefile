@@ -29,6 +29,7 @@ setup: .venv/installed
 	test -x .venv/bin/python || $(PYTHON) -m venv .venv
 	pip install --quiet setuptools 'pybind11<4' cmake ninja
 	pip install --quiet --no-build-isolation --editable '.[dev]'
+	tools/link-pyverbs .venv/bin/python
 	touch $@
 
 build: .venv/installed

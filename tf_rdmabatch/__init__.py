@@ -1,0 +1,24 @@
+"""tf_rdmabatch: parameter traffic over a batched RDMA engine.
+
+Importing the package is cheap: a submodule is loaded when it is first named (``tf_rdmabatch.engine``).
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+__all__ = ["__version__", "engine"]
+
+_LAZY_MODULES = frozenset({"engine"})
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY_MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY_MODULES})
