@@ -1,6 +1,7 @@
 """tf_rdmabatch: parameter traffic over a batched RDMA engine.
 
-Importing the package is cheap: a submodule is loaded when it is first named (``tf_rdmabatch.engine``).
+Importing the package is cheap: a submodule, such as ``tf_rdmabatch.engine``, is loaded when it is
+first named.
 """
 
 from __future__ import annotations

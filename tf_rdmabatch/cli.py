@@ -1,8 +1,8 @@
 """The command ``tf-rdmabatch``.
 
 A command is a module with ``configure(parser)``, which adds its arguments and sets the default
-``run``, a function from the parsed arguments to the exit status. Only the module of the command that
-is run gets imported. Exit statuses: 0 done, 1 failed, 2 wrong input.
+``run``, a function from the parsed arguments to the exit status. Only the module of the command
+that is run gets imported. Exit statuses: 0 done, 1 failed, 2 wrong input.
 """
 
 from __future__ import annotations

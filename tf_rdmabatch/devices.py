@@ -33,8 +33,8 @@ class Port:
 class Device:
     """An RDMA device.
 
-    `protocol` is ``InfiniBand``, ``RoCE`` or ``iWARP``; `error` says why it could not be read, or is
-    empty.
+    `protocol` is ``InfiniBand``, ``RoCE`` or ``iWARP``; `error` says why it could not be read, or
+    is empty.
     """
 
     name: str

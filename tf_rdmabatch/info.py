@@ -22,7 +22,7 @@ HUGE_PAGES = Path("/sys/kernel/mm/hugepages")
 
 @dataclass(frozen=True)
 class Transport:
-    """A transport of this build. `reason` says what to do where it is not available, else is empty."""
+    """A transport of this build. `reason` says what to do where it is not available."""
 
     name: str
     available: bool
@@ -69,7 +69,7 @@ def collect() -> Info:
 
 
 def list_huge_pages(root: Path = HUGE_PAGES) -> list[HugePages]:
-    """Return the pools of huge pages, smallest pages first; none where the kernel has no such pages."""
+    """Return the pools of huge pages, smallest pages first."""
     if not root.is_dir():
         return []
     pools = [
