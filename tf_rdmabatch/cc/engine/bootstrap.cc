@@ -59,7 +59,7 @@ Status BootstrapSocket::Gone(int error) const {
                                                : "lost peer " + peer_ + ": " + ErrorText(error)};
 }
 
-Status BootstrapSocket::Wait(short events, Deadline deadline) const {
+Status BootstrapSocket::Wait(int16_t events, Deadline deadline) const {
   pollfd waiting{fd_.get(), events, 0};
   while (true) {
     int ready = poll(&waiting, 1, deadline.RemainingMs(kPollSliceMs));

@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -63,7 +64,7 @@ class BootstrapSocket {
   // Receives until `*have` is `size`.
   Status Fill(char* bytes, size_t size, size_t* have, Deadline deadline);
   Status SendTwo(std::string_view first, std::string_view second, Deadline deadline);
-  Status Wait(short events, Deadline deadline) const;
+  Status Wait(int16_t events, Deadline deadline) const;
   Status Gone(int error) const;
 
   UniqueFd fd_;
