@@ -27,7 +27,7 @@ setup: .venv/installed
 .venv/installed: pyproject.toml setup.py
 	tools/debian-packages
 	test -x .venv/bin/python || $(PYTHON) -m venv .venv
-	pip install --quiet setuptools 'pybind11<4' cmake ninja
+	pip install --quiet --upgrade pip setuptools 'pybind11<4' cmake ninja
 	pip install --quiet --no-build-isolation --editable '.[dev]'
 	tools/link-pyverbs .venv/bin/python
 	touch $@

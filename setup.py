@@ -29,7 +29,7 @@ class CMakeBuild(build_ext):
     """
 
     def build_extension(self, ext: Extension) -> None:
-        """Build into the package: the source tree if editable, the wheel's tree if not."""
+        """Build into `build_lib`, from where setuptools takes it."""
         shared = os.environ.get("TF_RDMABATCH_BUILD_DIR")
         with contextlib.ExitStack() as stack:
             build_dir = shared or stack.enter_context(tempfile.TemporaryDirectory())
@@ -55,6 +55,12 @@ class CMakeBuild(build_ext):
             ["--install", str(build_dir), "--component", "python", "--prefix", str(prefix)],
         ):
             subprocess.run([cmake, *command], check=True)
+
+    def copy_extensions_to_source(self) -> None:
+        """Editable: setuptools copies the module, and the library belongs beside it."""
+        super().copy_extensions_to_source()
+        library = Path("tf_rdmabatch") / "librdmabatch.so"
+        shutil.copy2(Path(self.build_lib) / library, ROOT / library)
 
 
 setup(
