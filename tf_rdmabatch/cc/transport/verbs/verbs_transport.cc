@@ -108,10 +108,10 @@ Result<std::unique_ptr<Endpoint>> VerbsTransport::Connect(const std::string& off
   Result<Offer> parsed = Offer::Parse(offer);
   if (!parsed.ok()) return parsed.status();
   if (parsed->fabric != device_->fabric()) {
+    const bool peer_is_iwarp = parsed->fabric == Fabric::kIwarp;
     return Status(StatusCode::kUnavailable,
-                  std::string("the peer's device is ") +
-                      (parsed->fabric == Fabric::kIwarp ? "an iWARP" : "an InfiniBand or RoCE") +
-                      " device and " + device_->name() + " is not");
+                  std::string(device_->name()) + " is " + (peer_is_iwarp ? "not " : "") +
+                      "an iWARP device, the peer's is" + (peer_is_iwarp ? "" : " not"));
   }
   Result<CmChannel> channel = CmChannel::Create();
   if (!channel.ok()) return channel.status();
