@@ -47,7 +47,7 @@ def source_files(root: Path) -> Iterator[tuple[str, str]]:
     for folder in FOLDERS:
         for path in sorted((root / folder).rglob("*")):
             hidden = any(
-                part == "__pycache__" or part.startswith(".")
+                part in {"__pycache__", "seeds"} or part.startswith(".")
                 for part in path.relative_to(root / folder).parts
             )
             if path.is_file() and path.suffix in SUFFIXES and not hidden:

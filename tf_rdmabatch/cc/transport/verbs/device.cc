@@ -11,7 +11,7 @@ namespace rdmabatch {
 namespace verbs {
 namespace {
 
-constexpr char kDeviceVariable[] = "TF_RDMABATCH_DEVICE";
+constexpr char kDeviceEnv[] = "TF_RDMABATCH_DEVICE";
 
 // The acknowledgement timeout of a queue pair is 4.096 us << kAckTimeout (67 ms). With kRetryCount
 // (transport.cc) retries a dead peer is noticed in half a second.
@@ -66,7 +66,7 @@ Result<std::unique_ptr<Device>> Device::Open() {
   DeviceList devices(Lib().cm.get_devices(&count));
   if (devices == nullptr || count == 0) return ErrnoStatus("opening the RDMA devices", errno);
 
-  const char* wanted = std::getenv(kDeviceVariable);
+  const char* wanted = std::getenv(kDeviceEnv);
   if (wanted != nullptr && *wanted == '\0') wanted = nullptr;
   std::string names;
   bool found = false;
@@ -82,7 +82,7 @@ Result<std::unique_ptr<Device>> Device::Open() {
     return std::unique_ptr<Device>(new Device(std::move(devices), context, limits));
   }
   if (!found) {
-    return Status(StatusCode::kUnavailable, std::string(kDeviceVariable) + " names '" + wanted +
+    return Status(StatusCode::kUnavailable, std::string(kDeviceEnv) + " names '" + wanted +
                                                 "', but the RDMA devices here are: " + names);
   }
   return Status(StatusCode::kUnavailable,
@@ -140,7 +140,7 @@ Status Device::ResolveAddress(CmChannel* channel, rdma_cm_id* id, sockaddr* sour
   if (id->verbs == context_) return Status::Ok();
   return {StatusCode::kNotFound, "rdma_cm reaches " + peer->ToString() + " through " +
                                      NameOf(id->verbs) + ", not through " + name() + "; set " +
-                                     kDeviceVariable + " to choose a device"};
+                                     kDeviceEnv + " to choose a device"};
 }
 
 Status Device::SetAckTimeout(rdma_cm_id* id) const {

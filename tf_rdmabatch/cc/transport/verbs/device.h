@@ -16,7 +16,7 @@ namespace verbs {
 // Immutable once opened, so usable by any thread. Outlives everything made from its context.
 class Device {
  public:
-  // The device that the environment variable TF_RDMABATCH_DEVICE names (`rxe0`, `mlx5_0`), else the
+  // The device that TF_RDMABATCH_DEVICE in the environment names (`rxe0`, `mlx5_0`), else the
   // first one with an active port. kUnavailable says why there is none and what to do about it.
   static Result<std::unique_ptr<Device>> Open();
 

@@ -16,10 +16,10 @@ namespace {
 
 constexpr int kBacklog = 16;
 
-bool HasCookie(const rdma_conn_param& parameters, const Cookie& cookie) {
-  if (parameters.private_data == nullptr) return false;
-  Result<ConnectRequest> request = ConnectRequest::Parse(
-      {static_cast<const char*>(parameters.private_data), parameters.private_data_len});
+bool HasCookie(const rdma_conn_param& param, const Cookie& cookie) {
+  if (param.private_data == nullptr) return false;
+  Result<ConnectRequest> request =
+      ConnectRequest::Parse({static_cast<const char*>(param.private_data), param.private_data_len});
   return request.ok() && request->cookie == cookie;
 }
 
@@ -57,9 +57,9 @@ Result<VerbsAcceptor::Request> VerbsAcceptor::NextRequest(Deadline deadline) {
     if (got.event != RDMA_CM_EVENT_CONNECT_REQUEST) continue;
     Request request;
     request.id.reset(got.id);
-    request.parameters = got.param.conn;
+    request.param = got.param.conn;
     const bool wanted = HasCookie(got.param.conn, cookie_);
-    request.parameters.private_data = nullptr;
+    request.param.private_data = nullptr;
     event->reset();
     if (wanted) return request;
     Lib().cm.reject(request.id.get(), nullptr, 0);
@@ -88,7 +88,7 @@ Result<std::unique_ptr<Endpoint>> VerbsAcceptor::Accept(const EndpointOptions& o
   Result<std::unique_ptr<VerbsEndpoint>> endpoint =
       VerbsEndpoint::Create(transport_, std::move(*channel), std::move(request->id), options);
   if (!endpoint.ok()) return endpoint.status();
-  RDMABATCH_RETURN_IF_ERROR((*endpoint)->Accept(request->parameters, deadline));
+  RDMABATCH_RETURN_IF_ERROR((*endpoint)->Accept(request->param, deadline));
   return std::unique_ptr<Endpoint>(std::move(*endpoint));
 }
 

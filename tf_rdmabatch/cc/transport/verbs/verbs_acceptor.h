@@ -27,10 +27,10 @@ class VerbsAcceptor final : public Acceptor {
                                            Deadline deadline) override;
 
  private:
-  // A connection request that was taken: its id, and the parameters of the event without pointers.
+  // A connection request that was taken: its id, and what the event said, without pointers.
   struct Request {
     CmId id;
-    rdma_conn_param parameters{};
+    rdma_conn_param param{};
   };
 
   VerbsAcceptor(VerbsTransport* transport, CmChannel channel, CmId listener, const Offer& offer)

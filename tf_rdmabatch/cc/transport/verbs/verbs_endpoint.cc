@@ -109,25 +109,25 @@ Status VerbsEndpoint::Connect(const Cookie& cookie, Deadline deadline) {
   ConnectRequest request;
   request.cookie = cookie;
   const std::string bytes = request.Encode();
-  rdma_conn_param parameters{};
-  parameters.private_data = bytes.data();
-  parameters.private_data_len = static_cast<uint8_t>(bytes.size());
-  parameters.initiator_depth = transport_->device().max_reads();
-  parameters.responder_resources = transport_->device().max_reads();
-  parameters.retry_count = kRetryCount;
-  parameters.rnr_retry_count = kRnrRetryCount;
-  if (Lib().cm.connect(id_.get(), &parameters) != 0) return ErrnoStatus("rdma_connect", errno);
+  rdma_conn_param param{};
+  param.private_data = bytes.data();
+  param.private_data_len = static_cast<uint8_t>(bytes.size());
+  param.initiator_depth = transport_->device().max_reads();
+  param.responder_resources = transport_->device().max_reads();
+  param.retry_count = kRetryCount;
+  param.rnr_retry_count = kRnrRetryCount;
+  if (Lib().cm.connect(id_.get(), &param) != 0) return ErrnoStatus("rdma_connect", errno);
   return channel_.Expect(RDMA_CM_EVENT_ESTABLISHED, "connecting", deadline);
 }
 
 Status VerbsEndpoint::Accept(const rdma_conn_param& request, Deadline deadline) {
-  rdma_conn_param parameters{};
+  rdma_conn_param param{};
   const uint8_t max_reads = transport_->device().max_reads();
   // What the peer asks for, as seen from here.
-  parameters.initiator_depth = std::min(max_reads, request.initiator_depth);
-  parameters.responder_resources = std::min(max_reads, request.responder_resources);
-  parameters.rnr_retry_count = kRnrRetryCount;
-  if (Lib().cm.accept(id_.get(), &parameters) != 0) return ErrnoStatus("rdma_accept", errno);
+  param.initiator_depth = std::min(max_reads, request.initiator_depth);
+  param.responder_resources = std::min(max_reads, request.responder_resources);
+  param.rnr_retry_count = kRnrRetryCount;
+  if (Lib().cm.accept(id_.get(), &param) != 0) return ErrnoStatus("rdma_accept", errno);
   return channel_.Expect(RDMA_CM_EVENT_ESTABLISHED, "accepting", deadline);
 }
 
