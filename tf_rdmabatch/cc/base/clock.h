@@ -28,7 +28,8 @@ class Deadline {
   bool expired() const { return NowNs() >= at_ns_; }
   int64_t at_ns() const { return at_ns_; }
 
-  // What is left, rounded up to a millisecond, at most `cap_ms`; 0 once expired. Fits poll() and epoll_wait().
+  // What is left, rounded up to a millisecond, at most `cap_ms`; 0 once expired. Fits poll() and
+  // epoll_wait().
   int RemainingMs(int cap_ms) const {
     int64_t left = at_ns_ - NowNs();
     if (left <= 0) return 0;

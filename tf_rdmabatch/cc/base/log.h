@@ -1,4 +1,5 @@
-// Logging: one sink a process, stderr unless the host program sets its own (the Python binding routes it to `logging`).
+// Logging: one sink a process, stderr unless the host program sets its own (the Python binding
+// routes it to `logging`).
 #ifndef TF_RDMABATCH_CC_BASE_LOG_H_
 #define TF_RDMABATCH_CC_BASE_LOG_H_
 

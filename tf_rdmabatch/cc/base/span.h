@@ -13,7 +13,8 @@ class Span {
   Span(T* data, size_t size) : data_(data), size_(size) {}
   template <size_t N>
   Span(T (&array)[N]) : data_(array), size_(N) {}  // NOLINT(google-explicit-constructor)
-  template <typename Container, typename = decltype(static_cast<T*>(static_cast<Container*>(nullptr)->data()))>
+  template <typename Container,
+            typename = decltype(static_cast<T*>(static_cast<Container*>(nullptr)->data()))>
   Span(Container& container)  // NOLINT(google-explicit-constructor)
       : data_(container.data()), size_(container.size()) {}
 

@@ -1,6 +1,7 @@
 // Status and Result: what set-up code and the data path return instead of throwing.
 //
-// An OK status holds no message and allocates nothing. Both types are values; they are as thread-safe as std::string.
+// An OK status holds no message and allocates nothing. Both types are values; they are as
+// thread-safe as std::string.
 #ifndef TF_RDMABATCH_CC_BASE_STATUS_H_
 #define TF_RDMABATCH_CC_BASE_STATUS_H_
 
@@ -48,7 +49,7 @@ class [[nodiscard]] Status {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::move(value)) {}          // NOLINT(google-explicit-constructor)
+  Result(T value) : state_(std::move(value)) {}         // NOLINT(google-explicit-constructor)
   Result(Status status) : state_(std::move(status)) {}  // NOLINT(google-explicit-constructor)
 
   bool ok() const { return std::holds_alternative<T>(state_); }
@@ -62,10 +63,10 @@ class [[nodiscard]] Result {
   std::variant<Status, T> state_;
 };
 
-#define RDMABATCH_RETURN_IF_ERROR(expression)                          \
-  do {                                                                 \
-    ::rdmabatch::Status rdmabatch_status = (expression);               \
-    if (!rdmabatch_status.ok()) return rdmabatch_status;               \
+#define RDMABATCH_RETURN_IF_ERROR(expression)            \
+  do {                                                   \
+    ::rdmabatch::Status rdmabatch_status = (expression); \
+    if (!rdmabatch_status.ok()) return rdmabatch_status; \
   } while (false)
 
 }  // namespace rdmabatch

@@ -1,0 +1,94 @@
+// Engine: the entry point of the library. One a task.
+//
+// An engine has a progress thread (arrivals, completions, deferred posts), a control thread
+// (listening, deaths, closes) and, briefly, a thread for each connection that is being accepted;
+// docs/threads.md has the whole picture. All methods are thread-safe. After fork() the child's copy
+// refuses every call (kFailedPrecondition).
+#ifndef TF_RDMABATCH_CC_ENGINE_ENGINE_H_
+#define TF_RDMABATCH_CC_ENGINE_ENGINE_H_
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tf_rdmabatch/cc/base/clock.h"
+#include "tf_rdmabatch/cc/base/counters.h"
+#include "tf_rdmabatch/cc/base/export.h"
+#include "tf_rdmabatch/cc/base/status.h"
+#include "tf_rdmabatch/cc/base/unique_fd.h"
+#include "tf_rdmabatch/cc/engine/connection.h"
+#include "tf_rdmabatch/cc/engine/message.h"
+#include "tf_rdmabatch/cc/engine/options.h"
+
+namespace rdmabatch {
+
+class ProgressThread;
+class ControlThread;
+
+class RDMABATCH_EXPORT Engine {
+ public:
+  // `sink` gets all arrivals; it is not owned and outlives the engine. kInvalidArgument names the
+  // option that is wrong; kUnavailable says why the transport asked for cannot run here.
+  static Result<std::unique_ptr<Engine>> Create(const EngineOptions& options, MessageSink* sink);
+  // Closes every connection and joins every thread.
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // Starts to accept peers; returns the bound "ip:port" (port 0 takes a free one). kAlreadyExists:
+  // port in use.
+  Result<std::string> Listen(const std::string& address);
+  // Connects to a listening engine, which may start later: tries until the deadline.
+  Result<std::shared_ptr<Connection>> Connect(const std::string& address, Deadline deadline);
+
+  // Page-aligned memory registered with every transport that this engine can use. kPermissionDenied
+  // says how to raise the memlock limit.
+  Result<std::shared_ptr<Region>> Allocate(uint64_t bytes, Access access);
+
+  std::vector<std::shared_ptr<Connection>> connections() const;
+  // Sums over all connections, past ones included, since the last ResetCounters.
+  CounterValues counters() const;
+  void ResetCounters();
+
+  // Ends everything: waits on connections return kCancelled or kUnavailable. Idempotent.
+  void Shutdown();
+
+  const EngineOptions& options() const { return options_; }
+  MessageSink* sink() const { return sink_; }
+
+ private:
+  friend class Connection;
+  friend class Handshake;
+  friend class ControlThread;
+  Engine(EngineOptions options, MessageSink* sink);
+
+  Status Usable() const;
+  Status OpenTransports();
+  // Runs the handshake on a socket and, when it succeeds, adopts the connection.
+  Result<std::shared_ptr<Connection>> Establish(BootstrapSocket socket, bool active,
+                                                Deadline deadline);
+  void Retire(Connection* connection);
+  void Count(uint64_t refused);
+
+  const EngineOptions options_;
+  MessageSink* const sink_;
+  const uint64_t fork_generation_;
+  std::vector<std::shared_ptr<Transport>> transports_;  // in order of preference
+  std::vector<std::string> unavailable_;                // "verbs: no RDMA device ..."
+  std::unique_ptr<ProgressThread> progress_;
+  std::unique_ptr<ControlThread> control_;
+  std::atomic<bool> stopping_{false};
+  std::atomic<uint64_t> refused_{0};
+
+  mutable std::mutex mutex_;
+  std::vector<std::shared_ptr<Connection>> connections_;
+  CounterValues retired_;
+  CounterValues baseline_;
+};
+
+}  // namespace rdmabatch
+
+#endif  // TF_RDMABATCH_CC_ENGINE_ENGINE_H_

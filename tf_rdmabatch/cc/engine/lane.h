@@ -1,0 +1,215 @@
+// Lane: one endpoint with its slots and bitmaps in both directions. The heart of the engine.
+//
+// Send side (TrySend, Flush, PostTransfers, PollTransfers, Service): any thread; a SpinFlag admits
+// one at a time. Receive side (OnImmediate): the engine's progress thread alone. Release, Fail: any
+// thread. Nothing here blocks; a full window is an outcome, not a wait. The hot path is in
+// lane_datapath.cc.
+#ifndef TF_RDMABATCH_CC_ENGINE_LANE_H_
+#define TF_RDMABATCH_CC_ENGINE_LANE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "tf_rdmabatch/cc/base/counters.h"
+#include "tf_rdmabatch/cc/base/event_count.h"
+#include "tf_rdmabatch/cc/base/span.h"
+#include "tf_rdmabatch/cc/base/status.h"
+#include "tf_rdmabatch/cc/engine/message.h"
+#include "tf_rdmabatch/cc/engine/options.h"
+#include "tf_rdmabatch/cc/engine/wire.h"
+#include "tf_rdmabatch/cc/memory/segment.h"
+#include "tf_rdmabatch/cc/memory/slot_bitmap.h"
+#include "tf_rdmabatch/cc/transport/transport.h"
+
+namespace rdmabatch {
+
+enum class SendOutcome : uint8_t {
+  kSent,    // in a slot; announced now or with the chain that is gathering
+  kNoSlot,  // every slot is in use: wait for `writable`
+  kFailed,  // the lane is broken: see status()
+};
+
+// One-sided operations that are posted together and complete together. Owned by the caller, who
+// keeps it alive until done() or until the lane has failed and been drained (Connection::Transfer
+// does).
+class TransferBatch {
+ public:
+  bool done() const { return posted_all_ && outstanding_ == 0; }
+
+ private:
+  friend class Lane;
+  // All guarded by the lane's send flag.
+  size_t next_ = 0;
+  uint64_t next_offset_ = 0;
+  uint32_t outstanding_ = 0;
+  bool posted_all_ = false;
+};
+
+struct Transfer {
+  OpCode op = OpCode::kRead;  // kRead or kWrite
+  LocalMemory local;
+  uint64_t local_offset = 0;
+  RemoteMemory remote;
+  uint64_t remote_offset = 0;
+  uint64_t bytes = 0;
+};
+
+// What a lane reports to.
+class LaneHost {
+ public:
+  virtual ~LaneHost() = default;
+  // Progress thread. `payload` is in the slot; header values were checked against the slot.
+  virtual Disposition OnLaneMessage(const MessageHeader& header, Span<const uint8_t> payload,
+                                    SlotHold hold) = 0;
+  // Once, from the thread that noticed.
+  virtual void OnLaneFailed(const Status& status) = 0;
+};
+
+class Lane {
+ public:
+  struct Setup {
+    uint32_t index = 0;  // in its connection
+    LaneGeometry mine;   // this side receives into
+    LaneGeometry peer;   // this side sends into
+    Confirm confirm = Confirm::kBatch;
+    LaneHost* host = nullptr;  // outlives the lane
+    Transport* transport = nullptr;
+  };
+
+  // Allocates and registers the lane's memory. Control path.
+  static Result<std::unique_ptr<Lane>> Create(const Setup& setup, const EngineOptions& options);
+  ~Lane();
+
+  // Set-up continues in this order: options for the endpoint, the endpoint, this side's descriptor
+  // to the peer, and the peer's descriptor here. Only then may the lane be used.
+  EndpointOptions MakeEndpointOptions();
+  void SetEndpoint(std::unique_ptr<Endpoint> endpoint);
+  Result<std::string> ExportSegment();
+  Status ImportSegment(const std::string& descriptor);
+
+  // The largest payload that fits in a slot.
+  uint32_t max_payload() const {
+    return peer_.slot_bytes - sizeof(SlotHeader) - sizeof(MessageHeader);
+  }
+
+  // Puts a message (at most max_payload()) into a slot. `more` says that the caller sends again, or
+  // flushes, right away; without it a lone message is posted at once.
+  SendOutcome TrySend(const OutgoingMessage& message, uint8_t flags, bool more);
+  // Posts what gathered with `more`, in-flight chains or not. False when the send queue is full:
+  // the progress thread posts then.
+  bool Flush();
+
+  // Posts as much of `transfers` as the send queue takes; call again until batch->done(). Ranges
+  // were checked.
+  void PostTransfers(Span<const Transfer> transfers, TransferBatch* batch);
+
+  // Receive side. Returns false when the peer broke the protocol (the lane has then failed).
+  void OnImmediate(uint32_t immediate);
+  // Work that waits for a completion or a credit; called by the progress thread. True when
+  // something was done.
+  bool Service();
+  // Whether Service has something to do that no arrival will announce.
+  bool wants_service() const { return wants_service_.load(std::memory_order_relaxed); }
+
+  void Release(uint32_t slot);
+
+  // Marks the lane broken, closes its endpoint, wakes everybody. The first reason stays.
+  void Fail(const Status& status);
+  bool failed() const { return failed_.load(std::memory_order_acquire); }
+  Status status() const;
+
+  // Notified when slots came back, transfers completed, or the lane failed.
+  EventCount& writable() { return writable_; }
+  // Before waiting on writable(): makes sure the progress thread is woken by completions.
+  void WantEvents();
+
+  Endpoint* endpoint() { return endpoint_.get(); }
+  CounterValues counters() const;
+  uint64_t memory_bytes() const { return segment_.size() + staging_.size(); }
+
+ private:
+  explicit Lane(const Setup& setup, const EngineOptions& options);
+
+  bool OpenSlot();
+  void CloseSlot();
+  void Append(const OutgoingMessage& message, uint8_t flags, uint32_t payload);
+  SendOutcome SendEach(const OutgoingMessage& message, uint8_t flags, uint32_t payload);
+  void FlushUnlessBusy(bool more);
+  bool FlushLocked();
+  bool PostFreedLocked();
+  uint32_t AppendSlots(uint32_t length, uint32_t word);
+  uint32_t AppendFreedWords(uint32_t length);
+  uint32_t AppendWord(uint32_t length, uint64_t offset, uint64_t value);
+  bool PostChain(uint32_t length);
+  void AbsorbFreed();
+  void PollSendLocked();
+
+  void ScanArrived();
+  bool Consume(uint32_t slot);
+  bool ConsumeMessages(const uint8_t* data, uint32_t slot, const SlotHeader& header,
+                       uint32_t* holds);
+  void Acknowledge(uint32_t slot);
+  void ReturnSlots(uint32_t word, uint64_t mask);
+  void Violate(const char* what);
+
+  uint8_t* SendSlot(uint32_t slot) const { return send_base_ + uint64_t{slot} * peer_.slot_bytes; }
+
+  const uint32_t index_;
+  const LaneGeometry mine_;
+  const LaneGeometry peer_;
+  const Confirm confirm_;
+  const uint32_t window_;
+  const uint32_t max_batch_;
+  const uint32_t batch_bytes_;
+  const uint32_t chains_in_flight_;
+  const uint32_t first_index_;
+  LaneHost* const host_;
+  Transport* const transport_;
+
+  Segment segment_;  // received into: words and slots
+  LocalMemory segment_memory_;
+  Segment staging_;  // sent from, where the peer's slots cannot be reached directly
+  LocalMemory staging_memory_;
+  LaneLayout my_layout_;
+  LaneLayout peer_layout_;
+  RemoteMemory peer_memory_;
+  std::unique_ptr<Endpoint> endpoint_;
+  Counters counters_;          // written under the send flag
+  Counters receive_counters_;  // written by the progress thread; added to counters() by readers
+
+  // Send side, guarded by send_flag_.
+  SpinFlag send_flag_;
+  SlotSender sender_;
+  uint8_t* send_base_ = nullptr;
+  uint32_t open_slot_ = kNoSlot;
+  uint32_t open_used_ = 0;
+  uint32_t open_count_ = 0;
+  uint32_t staged_slots_ = 0;
+  uint32_t staged_bytes_ = 0;
+  uint64_t sequence_ = 0;
+  std::vector<uint32_t> used_;         // bytes of each slot
+  std::vector<WorkRequest> chain_;     // written once where nothing varies
+  std::vector<uint64_t> word_values_;  // what the inline words of the chain are read from
+
+  // Receive side, progress thread.
+  SlotReceiver receiver_;
+  std::vector<std::atomic<uint32_t>> holds_;
+
+  // From the receive side (or Release) to the send side.
+  std::atomic<uint64_t> freed_dirty_{0};  // a bit a word
+  std::atomic<bool> freed_notify_{false};
+
+  std::atomic<bool> wants_service_{false};
+  std::atomic<bool> failed_{false};
+  mutable std::mutex status_mutex_;
+  Status status_;
+  EventCount writable_;
+};
+
+}  // namespace rdmabatch
+
+#endif  // TF_RDMABATCH_CC_ENGINE_LANE_H_

@@ -1,0 +1,471 @@
+// The hot path. Sending: TrySend -> Append -> FlushUnlessBusy -> FlushLocked -> PostChain.
+// Receiving: OnImmediate -> ScanArrived -> Consume -> ReturnSlots -> PostFreedLocked.
+#include <algorithm>
+#include <cstring>
+
+#include "tf_rdmabatch/cc/engine/lane.h"
+
+namespace rdmabatch {
+namespace {
+
+// Contiguous slots of a batch become one write when the gap between them is at most this: a work
+// request costs more.
+constexpr uint32_t kMergeGap = 512;
+// Largest single one-sided operation; devices limit it (Soft-RoCE to 8 MiB).
+constexpr uint64_t kMaxTransferBytes = 4u << 20;
+constexpr uint32_t kTransferChain = 32;
+constexpr uint32_t kProcessing = 1u << 31;
+
+uint64_t LoadWord(const uint8_t* address) {
+  return __atomic_load_n(reinterpret_cast<const uint64_t*>(address), __ATOMIC_ACQUIRE);
+}
+
+}  // namespace
+
+SendOutcome Lane::TrySend(const OutgoingMessage& message, uint8_t flags, bool more) {
+  const auto payload = static_cast<uint32_t>(message.head.size() + message.body.size());
+  const auto need =
+      static_cast<uint32_t>(sizeof(MessageHeader) + AlignUp(payload, kMessageAlignment));
+  SpinGuard guard(send_flag_);
+  if (failed()) return SendOutcome::kFailed;
+  if (confirm_ == Confirm::kEach) return SendEach(message, flags, payload);
+  if (open_slot_ != kNoSlot && open_used_ + need > peer_.slot_bytes) CloseSlot();
+  if (open_slot_ == kNoSlot && !OpenSlot()) {
+    FlushLocked();
+    return failed() ? SendOutcome::kFailed : SendOutcome::kNoSlot;
+  }
+  Append(message, flags, payload);
+  FlushUnlessBusy(more);
+  return SendOutcome::kSent;
+}
+
+bool Lane::OpenSlot() {
+  uint32_t slot = sender_.Take();
+  if (slot == kNoSlot) {
+    AbsorbFreed();
+    slot = sender_.Take();
+  }
+  if (slot == kNoSlot) {
+    counters_.slot_stalls.Add(1);
+    return false;
+  }
+  open_slot_ = slot;
+  open_used_ = sizeof(SlotHeader);
+  open_count_ = 0;
+  return true;
+}
+
+void Lane::Append(const OutgoingMessage& message, uint8_t flags, uint32_t payload) {
+  uint8_t* to = SendSlot(open_slot_) + open_used_;
+  const MessageHeader header{payload, static_cast<uint8_t>(message.kind), flags, 0, message.tag};
+  std::memcpy(to, &header, sizeof(header));
+  to += sizeof(header);
+  if (!message.head.empty()) std::memcpy(to, message.head.data(), message.head.size());
+  if (!message.body.empty())
+    std::memcpy(to + message.head.size(), message.body.data(), message.body.size());
+  open_used_ += sizeof(header) + static_cast<uint32_t>(AlignUp(payload, kMessageAlignment));
+  ++open_count_;
+  counters_.messages_sent.Add(1);
+  counters_.bytes_sent.Add(payload);
+  counters_.copies.Add(1);
+  counters_.bytes_copied.Add(payload);
+}
+
+void Lane::CloseSlot() {
+  const SlotHeader header{open_used_, static_cast<uint16_t>(open_count_), 0, sequence_++};
+  std::memcpy(SendSlot(open_slot_), &header, sizeof(header));
+  used_[open_slot_] = open_used_;
+  open_slot_ = kNoSlot;
+  ++staged_slots_;
+  staged_bytes_ += open_used_;
+  counters_.slots_sent.Add(1);
+}
+
+// While `chains_in_flight_` chains are unperceived, messages gather for the next one: the peer has
+// work, so gathering delays nobody. The next completion posts them, whoever perceives it.
+void Lane::FlushUnlessBusy(bool more) {
+  const bool full = staged_slots_ >= max_batch_ || staged_bytes_ + open_used_ >= batch_bytes_;
+  if (more && !full) return;
+  if (endpoint_->chains_in_flight() >= chains_in_flight_) {
+    PollSendLocked();
+    if (endpoint_->chains_in_flight() >= chains_in_flight_ && staged_slots_ < max_batch_) {
+      if (more) return;
+      WantEvents();
+      PollSendLocked();  // a completion may have come before the wish to be woken by it
+      if (endpoint_->chains_in_flight() >= chains_in_flight_) return;
+    }
+  }
+  FlushLocked();
+}
+
+bool Lane::Flush() {
+  SpinGuard guard(send_flag_);
+  return failed() || FlushLocked();
+}
+
+bool Lane::FlushLocked() {
+  if (open_slot_ != kNoSlot) CloseSlot();
+  if (staged_slots_ == 0) return true;
+  if (endpoint_->send_queue_free() < staged_slots_ + mine_.words() + peer_.words() + 1) {
+    PollSendLocked();
+    if (endpoint_->send_queue_free() < staged_slots_ + mine_.words() + peer_.words() + 1) {
+      counters_.queue_stalls.Add(1);
+      WantEvents();
+      return false;
+    }
+  }
+  uint32_t length = 0;
+  for (uint32_t w = 0; w < peer_.words(); ++w) length = AppendSlots(length, w);
+  length = AppendFreedWords(length);
+  for (uint32_t w = 0; w < peer_.words(); ++w) {
+    if (sender_.Unannounced(w) == 0) continue;
+    length = AppendWord(length, peer_layout_.arrived + w * sizeof(uint64_t), sender_.Announce(w));
+  }
+  staged_slots_ = 0;
+  staged_bytes_ = 0;
+  counters_.batches_sent.Add(1);
+  chain_[length - 1].op = OpCode::kWriteImm;
+  chain_[length - 1].immediate = kImmediateWords;
+  return PostChain(length);
+}
+
+// One write for each run of neighbouring slots; none where the slots were composed in the peer's
+// memory.
+uint32_t Lane::AppendSlots(uint32_t length, uint32_t word) {
+  const bool starving = sender_.free_slots() < peer_.slots / 2;
+  uint32_t run_end = kNoSlot;
+  ForEachBit(sender_.Unannounced(word), [&](int bit) {
+    const uint32_t slot = word * kSlotsPerWord + static_cast<uint32_t>(bit);
+    if (starving) reinterpret_cast<SlotHeader*>(SendSlot(slot))->flags = kSlotNotifyFreed;
+    if (peer_memory_.direct != nullptr) return;
+    if (run_end == slot && peer_.slot_bytes - used_[slot - 1] <= kMergeGap) {
+      WorkRequest& run = chain_[length - 1];
+      run.length = static_cast<uint32_t>(SendSlot(slot) - run.local) + used_[slot];
+    } else {
+      WorkRequest& request = chain_[length++];
+      request.op = OpCode::kWrite;
+      request.inline_data = used_[slot] <= endpoint_->max_inline();
+      request.length = used_[slot];
+      request.local = SendSlot(slot);
+      request.local_key = staging_memory_.local_key;
+      request.remote =
+          peer_memory_.address + peer_layout_.slots + uint64_t{slot} * peer_.slot_bytes;
+      request.remote_key = peer_memory_.key;
+    }
+    chain_[length - 1].inline_data = chain_[length - 1].length <= endpoint_->max_inline();
+    run_end = slot + 1;
+  });
+  return length;
+}
+
+uint32_t Lane::AppendFreedWords(uint32_t length) {
+  if (freed_dirty_.load(std::memory_order_relaxed) == 0) return length;
+  ForEachBit(freed_dirty_.exchange(0, std::memory_order_acq_rel), [&](int w) {
+    const auto word = static_cast<uint32_t>(w);
+    length =
+        AppendWord(length, peer_layout_.freed + word * sizeof(uint64_t), receiver_.freed(word));
+    counters_.acks.Add(1);
+  });
+  freed_notify_.store(false, std::memory_order_relaxed);
+  return length;
+}
+
+uint32_t Lane::AppendWord(uint32_t length, uint64_t offset, uint64_t value) {
+  word_values_[length] = value;
+  WorkRequest& request = chain_[length];
+  request.op = OpCode::kWrite;
+  request.inline_data = true;
+  request.length = sizeof(uint64_t);
+  request.local = reinterpret_cast<uint8_t*>(&word_values_[length]);
+  request.local_key = 0;
+  request.remote = peer_memory_.address + offset;
+  request.remote_key = peer_memory_.key;
+  return length + 1;
+}
+
+bool Lane::PostChain(uint32_t length) {
+  if (endpoint_->Post({chain_.data(), length}) == length) return true;
+  if (!failed())
+    Fail({StatusCode::kUnavailable, "the device refused work requests: the connection is broken"});
+  return false;
+}
+
+// The freed word is announced with an immediate only when the sender said that it runs out of
+// slots.
+bool Lane::PostFreedLocked() {
+  if (freed_dirty_.load(std::memory_order_relaxed) == 0) return true;
+  if (endpoint_->send_queue_free() < mine_.words() + 1) {
+    PollSendLocked();
+    if (endpoint_->send_queue_free() < mine_.words() + 1) {
+      counters_.queue_stalls.Add(1);
+      WantEvents();
+      return false;
+    }
+  }
+  const bool notify = freed_notify_.load(std::memory_order_relaxed);
+  const uint32_t length = AppendFreedWords(0);
+  if (length == 0) return true;
+  if (notify) {
+    chain_[length - 1].op = OpCode::kWriteImm;
+    chain_[length - 1].immediate = kImmediateWords;
+  }
+  return PostChain(length);
+}
+
+// The baseline: a slot and a post a message, the payload's own write announces it, and its
+// acknowledgement frees it.
+SendOutcome Lane::SendEach(const OutgoingMessage& message, uint8_t flags, uint32_t payload) {
+  if (sender_.free_slots() + window_ <= peer_.slots) AbsorbFreed();
+  if (endpoint_->send_queue_free() < 2) PollSendLocked();
+  if (endpoint_->send_queue_free() < 2) {
+    counters_.queue_stalls.Add(1);
+    return SendOutcome::kNoSlot;
+  }
+  if (sender_.free_slots() + window_ <= peer_.slots || !OpenSlot()) {
+    counters_.slot_stalls.Add(1);
+    return SendOutcome::kNoSlot;
+  }
+  const uint32_t slot = open_slot_;
+  Append(message, flags, payload);
+  CloseSlot();
+  staged_slots_ = 0;
+  staged_bytes_ = 0;
+  sender_.AnnounceOne(slot);
+  counters_.batches_sent.Add(1);
+  WorkRequest& request = chain_[0];
+  const bool direct = peer_memory_.direct != nullptr;
+  request.op = OpCode::kWriteImm;
+  request.immediate = kImmediateSlot | slot;
+  request.length = direct ? 0 : used_[slot];
+  request.inline_data = request.length <= endpoint_->max_inline();
+  request.local = SendSlot(slot);
+  request.local_key = staging_memory_.local_key;
+  request.remote = peer_memory_.address + peer_layout_.slots + uint64_t{slot} * peer_.slot_bytes;
+  request.remote_key = peer_memory_.key;
+  return PostChain(1) ? SendOutcome::kSent : SendOutcome::kFailed;
+}
+
+void Lane::AbsorbFreed() {
+  for (uint32_t w = 0; w < peer_.words(); ++w) {
+    const uint64_t freed = LoadWord(segment_.data() + my_layout_.freed + w * sizeof(uint64_t));
+    if (!sender_.AbsorbFreed(w, freed)) {
+      Fail({StatusCode::kDataLoss,
+            "the peer broke the protocol: it freed a slot that was never announced"});
+      return;
+    }
+  }
+}
+
+void Lane::PollSendLocked() {
+  Completion completions[32];
+  size_t n;
+  do {
+    n = endpoint_->PollSend(completions);
+    for (size_t i = 0; i < n; ++i) {
+      if (!completions[i].ok) {
+        Fail({StatusCode::kUnavailable, completions[i].error});
+        return;
+      }
+      if (completions[i].id == 0) continue;
+      auto* batch = reinterpret_cast<TransferBatch*>(completions[i].id);
+      --batch->outstanding_;
+    }
+  } while (n == sizeof(completions) / sizeof(completions[0]));
+}
+
+void Lane::WantEvents() {
+  wants_service_.store(true, std::memory_order_seq_cst);
+  endpoint_->WantSendEvents(true);
+}
+
+void Lane::PostTransfers(Span<const Transfer> transfers, TransferBatch* batch) {
+  SpinGuard guard(send_flag_);
+  if (failed()) return;
+  PollSendLocked();
+  while (!failed() && !batch->posted_all_) {
+    WorkRequest requests[kTransferChain];
+    uint32_t length = 0;
+    const uint32_t room = endpoint_->send_queue_free();
+    // Leaves room for a chain of messages: bulk transfers do not starve them.
+    const auto reserve = static_cast<uint32_t>(chain_.size());
+    while (length < kTransferChain && length + reserve < room && batch->next_ < transfers.size()) {
+      const Transfer& t = transfers[batch->next_];
+      const uint64_t bytes = std::min(t.bytes - batch->next_offset_, kMaxTransferBytes);
+      WorkRequest& request = requests[length++];
+      request.op = t.op;
+      request.length = static_cast<uint32_t>(bytes);
+      request.local = t.local.address + t.local_offset + batch->next_offset_;
+      request.local_key = t.local.local_key;
+      request.remote = t.remote.address + t.remote_offset + batch->next_offset_;
+      request.remote_key = t.remote.key;
+      batch->next_offset_ += bytes;
+      (t.op == OpCode::kRead ? counters_.bytes_read : counters_.bytes_written).Add(bytes);
+      if (batch->next_offset_ == t.bytes) {
+        ++batch->next_;
+        batch->next_offset_ = 0;
+      }
+    }
+    batch->posted_all_ = batch->next_ == transfers.size();
+    if (length == 0) return;
+    requests[length - 1].id = reinterpret_cast<uint64_t>(batch);
+    ++batch->outstanding_;
+    if (endpoint_->Post({requests, length}) != length) {
+      Fail(
+          {StatusCode::kUnavailable, "the device refused work requests: the connection is broken"});
+      return;
+    }
+  }
+}
+
+bool Lane::Service() {
+  if (!wants_service_.exchange(false, std::memory_order_seq_cst)) return false;
+  bool advanced = false;
+  {
+    SpinGuard guard(send_flag_);
+    if (failed()) return false;
+    const uint32_t before = endpoint_->chains_in_flight();
+    PollSendLocked();
+    advanced = endpoint_->chains_in_flight() < before;
+    const bool gathered = staged_slots_ > 0 || open_slot_ != kNoSlot;
+    if (gathered && endpoint_->chains_in_flight() < chains_in_flight_) {
+      FlushLocked();
+      advanced = true;
+    } else if (gathered) {
+      WantEvents();
+    }
+    if (!failed()) PostFreedLocked();
+  }
+  if (advanced) writable_.Notify();
+  return advanced;
+}
+
+void Lane::OnImmediate(uint32_t immediate) {
+  if (failed()) return;
+  const uint32_t slot = immediate & ~kImmediateTypeMask;
+  switch (immediate & kImmediateTypeMask) {
+    case kImmediateWords:
+      ScanArrived();
+      writable_.Notify();
+      return;
+    case kImmediateSlot:
+      if (slot >= mine_.slots || !receiver_.SeeOne(slot))
+        return Violate("a slot was announced while in use");
+      if (Consume(slot)) Acknowledge(slot);
+      return;
+    case kImmediateAck: {
+      if (slot >= peer_.slots) return Violate("an acknowledgement of a slot that does not exist");
+      auto* word =
+          reinterpret_cast<uint64_t*>(segment_.data() + my_layout_.freed) + slot / kSlotsPerWord;
+      __atomic_fetch_xor(word, uint64_t{1} << (slot % kSlotsPerWord), __ATOMIC_ACQ_REL);
+      writable_.Notify();
+      return;
+    }
+    default:
+      return Violate("an immediate of unknown type");
+  }
+}
+
+// News is walked in slot order. A slot whose message somebody holds stays; the others go back
+// together.
+void Lane::ScanArrived() {
+  for (uint32_t w = 0; w < mine_.words(); ++w) {
+    const uint64_t arrived = LoadWord(segment_.data() + my_layout_.arrived + w * sizeof(uint64_t));
+    bool valid = true;
+    const uint64_t news = receiver_.News(w, arrived, &valid);
+    if (!valid) return Violate("a slot was announced while in use");
+    uint64_t consumed = 0;
+    ForEachBit(news, [&](int bit) {
+      if (failed()) return;
+      if (Consume(w * kSlotsPerWord + static_cast<uint32_t>(bit))) consumed |= uint64_t{1} << bit;
+    });
+    if (failed()) return;
+    if (consumed != 0) ReturnSlots(w, consumed);
+  }
+}
+
+// Hands the messages of a slot to the host. True when the slot can go back at once.
+bool Lane::Consume(uint32_t slot) {
+  const uint8_t* data = segment_.data() + my_layout_.slots + uint64_t{slot} * mine_.slot_bytes;
+  SlotHeader header;
+  std::memcpy(&header, data, sizeof(header));
+  if (header.used < sizeof(header) || header.used > mine_.slot_bytes) {
+    Violate("a slot says that it holds more than it can");
+    return false;
+  }
+  if ((header.flags & kSlotNotifyFreed) != 0) freed_notify_.store(true, std::memory_order_relaxed);
+  holds_[slot].store(kProcessing, std::memory_order_relaxed);
+  uint32_t holds = 0;
+  if (!ConsumeMessages(data, slot, header, &holds)) return false;
+  if (holds == 0) return true;
+  return holds_[slot].fetch_sub(kProcessing - holds, std::memory_order_acq_rel) ==
+         kProcessing - holds;
+}
+
+bool Lane::ConsumeMessages(const uint8_t* data, uint32_t slot, const SlotHeader& header,
+                           uint32_t* holds) {
+  uint64_t at = sizeof(SlotHeader);
+  for (uint32_t i = 0; i < header.count; ++i) {
+    MessageHeader message;
+    if (header.used - at < sizeof(message)) {
+      Violate("a slot ends within a message header");
+      return false;
+    }
+    std::memcpy(&message, data + at, sizeof(message));
+    at += sizeof(message);
+    if (AlignUp(message.bytes, kMessageAlignment) > header.used - at) {
+      Violate("a message is longer than its slot");
+      return false;
+    }
+    receive_counters_.messages_received.Add(1);
+    receive_counters_.bytes_received.Add(message.bytes);
+    switch (host_->OnLaneMessage(message, {data + at, message.bytes}, {index_, slot})) {
+      case Disposition::kDone:
+        break;
+      case Disposition::kHold:
+        ++*holds;
+        break;
+      case Disposition::kViolate:
+        Violate("a message was refused");
+        return false;
+    }
+    at += AlignUp(message.bytes, kMessageAlignment);
+  }
+  return true;
+}
+
+void Lane::Acknowledge(uint32_t slot) {
+  receiver_.Free(slot / kSlotsPerWord, uint64_t{1} << (slot % kSlotsPerWord));
+  SpinGuard guard(send_flag_);
+  if (failed()) return;
+  while (endpoint_->send_queue_free() < 2) {
+    PollSendLocked();
+    if (failed()) return;
+  }
+  counters_.acks.Add(1);
+  WorkRequest& request = chain_[0];
+  request.op = OpCode::kWriteImm;
+  request.immediate = kImmediateAck | slot;
+  request.length = 0;
+  request.inline_data = true;
+  request.local = send_base_;
+  request.remote = peer_memory_.address;
+  request.remote_key = peer_memory_.key;
+  PostChain(1);
+}
+
+void Lane::ReturnSlots(uint32_t word, uint64_t mask) {
+  receiver_.Free(word, mask);
+  freed_dirty_.fetch_or(uint64_t{1} << word, std::memory_order_acq_rel);
+  SpinGuard guard(send_flag_);
+  if (!failed()) PostFreedLocked();
+}
+
+void Lane::Release(uint32_t slot) {
+  if (holds_[slot].fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  if (confirm_ == Confirm::kEach) return Acknowledge(slot);
+  // Its chain's other slots went back long ago, so the sender may be waiting for this one alone.
+  freed_notify_.store(true, std::memory_order_relaxed);
+  ReturnSlots(slot / kSlotsPerWord, uint64_t{1} << (slot % kSlotsPerWord));
+}
+
+}  // namespace rdmabatch

@@ -1,0 +1,44 @@
+// What a program may set about an engine.
+#ifndef TF_RDMABATCH_CC_ENGINE_OPTIONS_H_
+#define TF_RDMABATCH_CC_ENGINE_OPTIONS_H_
+
+#include <cstdint>
+#include <string>
+
+#include "tf_rdmabatch/cc/base/export.h"
+#include "tf_rdmabatch/cc/base/status.h"
+
+namespace rdmabatch {
+
+// How messages are confirmed. kBatch: chains and bitmap words. kEach: one post, one completion and
+// one acknowledgement a message, the baseline that batching is measured against. The connecting
+// side decides for both directions.
+enum class Confirm : uint8_t { kBatch = 0, kEach = 1 };
+
+struct EngineOptions {
+  std::string token;               // the job's secret; required
+  std::string name;                // of this task, for messages and logs: "worker:0"
+  std::string transport = "auto";  // or "shm", "verbs"
+  Confirm confirm = Confirm::kBatch;
+  uint32_t window = 0;  // confirm each: messages unacknowledged at a time; 0 means all slots
+  uint32_t slots = 64;  // this side receives into, per lane; a multiple of 64
+  uint32_t slot_bytes = 64u << 10;  // a multiple of 64, headers included
+  uint32_t queue_pairs = 1;         // lanes of a connection
+  uint32_t max_batch = 16;          // slots in a chain
+  uint32_t batch_bytes =
+      64u << 10;                  // a chain with this much payload is posted, more to come or not
+  uint32_t chains_in_flight = 2;  // chains unperceived before messages gather for the next
+  double spin_us =
+      -1;  // polling before sleeping; negative: 50 where there are several CPUs, else 0
+  uint64_t max_message_bytes = uint64_t{1} << 30;
+  uint32_t max_peers = 1024;
+  double handshake_timeout_s = 10;
+  bool huge_pages = false;
+  uint32_t first_index = 0;  // where wrapping indices start (tests begin near the limit)
+
+  RDMABATCH_EXPORT Status Validate() const;
+};
+
+}  // namespace rdmabatch
+
+#endif  // TF_RDMABATCH_CC_ENGINE_OPTIONS_H_

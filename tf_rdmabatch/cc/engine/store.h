@@ -1,0 +1,122 @@
+// The parameter store: named parameters in blocks, on a server; and a worker's view of them.
+//
+// A round of one block on the server: contributions arrive and are summed (the first is copied, the
+// others added, straight from their slots) -> complete when every contributor's block of that step
+// is in -> collected -> published under the next version. Under Consistency::kBsp a contribution
+// names its step: one of the past is refused, one of the next step waits in its slot until the
+// block was collected. Under kAsp contributions are added as they come and collected at any time.
+#ifndef TF_RDMABATCH_CC_ENGINE_STORE_H_
+#define TF_RDMABATCH_CC_ENGINE_STORE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tf_rdmabatch/cc/base/clock.h"
+#include "tf_rdmabatch/cc/base/export.h"
+#include "tf_rdmabatch/cc/base/status.h"
+#include "tf_rdmabatch/cc/engine/connection.h"
+#include "tf_rdmabatch/cc/engine/dtype.h"
+#include "tf_rdmabatch/cc/engine/engine.h"
+#include "tf_rdmabatch/cc/engine/message.h"
+
+namespace rdmabatch {
+
+enum class Consistency : uint8_t { kBsp = 0, kAsp = 1 };
+
+struct ParameterSpec {
+  std::string name;  // 1 to 256 bytes
+  DType dtype = DType::kFloat32;
+  std::vector<uint64_t> shape;
+  uint32_t contributors = 1;  // pushes that make a round complete (kBsp)
+  uint32_t block_bytes =
+      0;  // 0: as much as fits in a slot; rounded down to whole elements of 64 bytes
+  Consistency consistency = Consistency::kBsp;
+};
+
+struct ParameterInfo {
+  ParameterSpec spec;
+  uint64_t bytes = 0;
+  uint32_t blocks = 0;
+  uint64_t version = 0;  // published last; 0 before the first Publish
+  uint64_t step = 0;     // of the contributions that are awaited next
+};
+
+// The server's half. A MessageSink: give it to Engine::Create (or forward to it), then Attach the
+// engine. Thread-safe.
+class RDMABATCH_EXPORT ParameterServer : public MessageSink {
+ public:
+  // User messages (kUser) go on to `next`, if any; it outlives the server.
+  explicit ParameterServer(MessageSink* next = nullptr);
+  ~ParameterServer() override;
+
+  void Attach(Engine* engine);
+
+  // Makes a parameter known; workers may ask for it before. Not readable until it was published.
+  // kAlreadyExists.
+  Status Serve(const ParameterSpec& spec);
+  // Waits until every block of `step` is complete and takes the sum: copies it to `destination`
+  // (`bytes` long, may be null to take it without looking) and makes room for the next step. kAsp:
+  // whatever came since the last Collect; then
+  // `*contributions` (optional) is how many whole pushes that was at least.
+  Status Collect(const std::string& name, uint64_t step, void* destination, uint64_t bytes,
+                 Deadline deadline, uint64_t* contributions = nullptr);
+  // Publishes `source` under `version` (greater than the last; 1 is the first) and tells the
+  // workers that opened it. `source` equal to published(name) publishes in place, without a copy.
+  Status Publish(const std::string& name, uint64_t version, const void* source, uint64_t bytes);
+  // The published region's memory, for updates in place. Stays valid while the server lives.
+  Result<uint8_t*> published(const std::string& name);
+  Result<ParameterInfo> Info(const std::string& name) const;
+  std::vector<std::string> names() const;
+  // Ends every wait with kCancelled.
+  void Cancel();
+
+  void OnConnected(Connection& connection) override;
+  Disposition OnMessage(Connection& connection, const IncomingMessage& message) override;
+  void OnClosed(Connection& connection, const Status& status) override;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// The worker's half: one for each engine; parameters of any number of servers. Thread-safe.
+class RDMABATCH_EXPORT ParameterClient : public MessageSink {
+ public:
+  explicit ParameterClient(MessageSink* next = nullptr);
+  ~ParameterClient() override;
+
+  class Parameter;  // an open parameter; opaque
+
+  // Waits until the server serves the name.
+  Result<std::shared_ptr<Parameter>> Open(std::shared_ptr<Connection> server,
+                                          const std::string& name, Deadline deadline);
+  static const ParameterInfo& Info(const Parameter& parameter);
+
+  // Sends this contributor's blocks of `step`; returns when all of them are in slots (the memory
+  // may be reused). A refusal by the server (a step of the past) ends a later call on this
+  // parameter with its text.
+  Status Push(Parameter& parameter, uint64_t step, uint32_t contributor, const void* source,
+              uint64_t bytes, Deadline deadline);
+  // Waits until `version` (or a later one) of each block is published and reads it with one-sided
+  // reads. On transports that need registered memory, destinations inside `region` (optional) are
+  // read into directly, others through a staging buffer. `*got` (optional) is the version that was
+  // read. kAsp: consistent per block (sequence lock).
+  Status Pull(Parameter& parameter, uint64_t version, void* destination, uint64_t bytes,
+              Deadline deadline, const Region* region = nullptr, uint64_t* got = nullptr);
+  Status WaitVersion(Parameter& parameter, uint64_t version, Deadline deadline);
+  // Ends every wait with kCancelled.
+  void Cancel();
+
+  Disposition OnMessage(Connection& connection, const IncomingMessage& message) override;
+  void OnClosed(Connection& connection, const Status& status) override;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace rdmabatch
+
+#endif  // TF_RDMABATCH_CC_ENGINE_STORE_H_

@@ -1,0 +1,113 @@
+// Phase bitmaps of one direction of a connection: which slots are announced, and which are free
+// again.
+//
+// A word is written by one side only and never cleared: to announce or to free slot i its writer
+// toggles bit i. The other side finds news by comparing with what it saw last. docs/protocol.md has
+// the states; tests/models proves them. SlotSender is not thread-safe. Of SlotReceiver, Free and
+// freed may be called by any thread, the rest by one.
+#ifndef TF_RDMABATCH_CC_MEMORY_SLOT_BITMAP_H_
+#define TF_RDMABATCH_CC_MEMORY_SLOT_BITMAP_H_
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "tf_rdmabatch/cc/base/bits.h"
+
+namespace rdmabatch {
+
+inline constexpr uint32_t kSlotsPerWord = 64;
+inline constexpr uint32_t kNoSlot = ~uint32_t{0};
+
+// The sender's half: free -> taken (being filled) -> announced -> free.
+class SlotSender {
+ public:
+  explicit SlotSender(uint32_t slots)
+      : taken_(slots / kSlotsPerWord),
+        announced_(taken_.size()),
+        freed_(taken_.size()),
+        free_slots_(slots) {}
+
+  uint32_t words() const { return static_cast<uint32_t>(taken_.size()); }
+  uint32_t free_slots() const { return free_slots_; }
+
+  // The lowest free slot (the one whose cache lines are most likely warm), or kNoSlot.
+  uint32_t Take() {
+    for (uint32_t w = 0; w < words(); ++w) {
+      uint64_t free = ~(taken_[w] ^ freed_[w]);
+      if (free == 0) continue;
+      int bit = LowestBit(free);
+      taken_[w] ^= uint64_t{1} << bit;
+      --free_slots_;
+      return w * kSlotsPerWord + static_cast<uint32_t>(bit);
+    }
+    return kNoSlot;
+  }
+
+  // Slots of word `w` that were taken since the last Announce(w).
+  uint64_t Unannounced(uint32_t w) const { return taken_[w] ^ announced_[w]; }
+
+  // Announces every taken slot of word `w`; returns the word to write to the receiver's `arrived`.
+  uint64_t Announce(uint32_t w) { return announced_[w] = taken_[w]; }
+
+  // Announces one slot that is confirmed by itself (no word is written for it).
+  void AnnounceOne(uint32_t slot) {
+    announced_[slot / kSlotsPerWord] ^= uint64_t{1} << (slot % kSlotsPerWord);
+  }
+
+  // Takes over what the receiver wrote to `freed` word `w`; false when it frees what was never
+  // announced.
+  bool AbsorbFreed(uint32_t w, uint64_t freed) {
+    uint64_t news = freed ^ freed_[w];
+    if (news == 0) return true;
+    if ((news & ~(announced_[w] ^ freed_[w])) != 0) return false;
+    freed_[w] = freed;
+    free_slots_ += static_cast<uint32_t>(PopCount(news));
+    return true;
+  }
+
+ private:
+  std::vector<uint64_t> taken_;
+  std::vector<uint64_t> announced_;
+  std::vector<uint64_t> freed_;
+  uint32_t free_slots_;
+};
+
+// The receiver's half: empty -> seen (being consumed) -> empty.
+class SlotReceiver {
+ public:
+  explicit SlotReceiver(uint32_t slots) : seen_(slots / kSlotsPerWord), freed_(seen_.size()) {}
+
+  uint32_t words() const { return static_cast<uint32_t>(seen_.size()); }
+
+  // Slots of word `w` that are new in `arrived`, marked as seen. `*valid` turns false when one of
+  // them was still being consumed: a correct sender cannot announce it.
+  uint64_t News(uint32_t w, uint64_t arrived, bool* valid) {
+    uint64_t news = arrived ^ seen_[w];
+    if ((news & (seen_[w] ^ freed(w))) != 0) *valid = false;
+    seen_[w] = arrived;
+    return news;
+  }
+
+  // The same for one slot that was announced by itself.
+  bool SeeOne(uint32_t slot) {
+    uint32_t w = slot / kSlotsPerWord;
+    bool valid = true;
+    News(w, seen_[w] ^ (uint64_t{1} << (slot % kSlotsPerWord)), &valid);
+    return valid;
+  }
+
+  // Frees the slots of `mask`; returns the word to write to the sender's `freed`.
+  uint64_t Free(uint32_t w, uint64_t mask) {
+    return freed_[w].fetch_xor(mask, std::memory_order_acq_rel) ^ mask;
+  }
+  uint64_t freed(uint32_t w) const { return freed_[w].load(std::memory_order_acquire); }
+
+ private:
+  std::vector<uint64_t> seen_;
+  std::vector<std::atomic<uint64_t>> freed_;
+};
+
+}  // namespace rdmabatch
+
+#endif  // TF_RDMABATCH_CC_MEMORY_SLOT_BITMAP_H_
