@@ -115,12 +115,21 @@ class Lane {
   // Whether Service has something to do that no arrival will announce.
   bool wants_service() const { return wants_service_.load(std::memory_order_relaxed); }
 
-  void Release(uint32_t slot);
+  // Gives back one hold of a slot. False when the slot is not held.
+  bool Release(uint32_t slot);
+
+  // Set once, when both sides are ready: an immediate before that breaks the protocol.
+  void Activate() { active_.store(true, std::memory_order_release); }
+  uint32_t chains_in_flight();
 
   // Marks the lane broken, closes its endpoint, wakes everybody. The first reason stays.
   void Fail(const Status& status);
   bool failed() const { return failed_.load(std::memory_order_acquire); }
   Status status() const;
+
+  // After failed(): returns once no thread is inside the send side any more, so that a
+  // TransferBatch may go.
+  void Quiesce() { SpinGuard guard(send_flag_); }
 
   // Notified when slots came back, transfers completed, or the lane failed.
   EventCount& writable() { return writable_; }
@@ -140,6 +149,7 @@ class Lane {
   SendOutcome SendEach(const OutgoingMessage& message, uint8_t flags, uint32_t payload);
   void FlushUnlessBusy(bool more);
   bool FlushLocked();
+  void WantEventsLocked();
   bool PostFreedLocked();
   uint32_t AppendSlots(uint32_t length, uint32_t word);
   uint32_t AppendFreedWords(uint32_t length);
@@ -204,6 +214,7 @@ class Lane {
   std::atomic<bool> freed_notify_{false};
 
   std::atomic<bool> wants_service_{false};
+  std::atomic<bool> active_{false};
   std::atomic<bool> failed_{false};
   mutable std::mutex status_mutex_;
   Status status_;

@@ -1,9 +1,9 @@
-// The hot path. Sending: TrySend -> Append -> FlushUnlessBusy -> FlushLocked -> PostChain.
-// Receiving: OnImmediate -> ScanArrived -> Consume -> ReturnSlots -> PostFreedLocked.
+// The sending hot path: TrySend -> Append -> FlushUnlessBusy -> FlushLocked -> PostChain.
 #include <algorithm>
 #include <cstring>
 
 #include "tf_rdmabatch/cc/engine/lane.h"
+#include "tf_rdmabatch/cc/engine/lane_words.h"
 
 namespace rdmabatch {
 namespace {
@@ -14,12 +14,6 @@ constexpr uint32_t kMergeGap = 512;
 // Largest single one-sided operation; devices limit it (Soft-RoCE to 8 MiB).
 constexpr uint64_t kMaxTransferBytes = 4u << 20;
 constexpr uint32_t kTransferChain = 32;
-constexpr uint32_t kProcessing = 1u << 31;
-
-uint64_t LoadWord(const uint8_t* address) {
-  return __atomic_load_n(reinterpret_cast<const uint64_t*>(address), __ATOMIC_ACQUIRE);
-}
-
 }  // namespace
 
 SendOutcome Lane::TrySend(const OutgoingMessage& message, uint8_t flags, bool more) {
@@ -90,12 +84,18 @@ void Lane::FlushUnlessBusy(bool more) {
     PollSendLocked();
     if (endpoint_->chains_in_flight() >= chains_in_flight_ && staged_slots_ < max_batch_) {
       if (more) return;
-      WantEvents();
+      WantEventsLocked();
       PollSendLocked();  // a completion may have come before the wish to be woken by it
       if (endpoint_->chains_in_flight() >= chains_in_flight_) return;
     }
   }
   FlushLocked();
+}
+
+uint32_t Lane::chains_in_flight() {
+  SpinGuard guard(send_flag_);
+  if (!failed()) PollSendLocked();
+  return failed() ? 0 : endpoint_->chains_in_flight();
 }
 
 bool Lane::Flush() {
@@ -110,7 +110,7 @@ bool Lane::FlushLocked() {
     PollSendLocked();
     if (endpoint_->send_queue_free() < staged_slots_ + mine_.words() + peer_.words() + 1) {
       counters_.queue_stalls.Add(1);
-      WantEvents();
+      WantEventsLocked();
       return false;
     }
   }
@@ -198,7 +198,7 @@ bool Lane::PostFreedLocked() {
     PollSendLocked();
     if (endpoint_->send_queue_free() < mine_.words() + 1) {
       counters_.queue_stalls.Add(1);
-      WantEvents();
+      WantEventsLocked();
       return false;
     }
   }
@@ -274,6 +274,13 @@ void Lane::PollSendLocked() {
 }
 
 void Lane::WantEvents() {
+  SpinGuard guard(send_flag_);
+  if (failed()) return;
+  WantEventsLocked();
+  PollSendLocked();  // what completed before the wish
+}
+
+void Lane::WantEventsLocked() {
   wants_service_.store(true, std::memory_order_seq_cst);
   endpoint_->WantSendEvents(true);
 }
@@ -318,154 +325,27 @@ void Lane::PostTransfers(Span<const Transfer> transfers, TransferBatch* batch) {
 }
 
 bool Lane::Service() {
-  if (!wants_service_.exchange(false, std::memory_order_seq_cst)) return false;
   bool advanced = false;
   {
     SpinGuard guard(send_flag_);
     if (failed()) return false;
     const uint32_t before = endpoint_->chains_in_flight();
     PollSendLocked();
+    if (failed()) return true;
     advanced = endpoint_->chains_in_flight() < before;
+    wants_service_.store(false, std::memory_order_relaxed);
+    endpoint_->WantSendEvents(false);
+    if (!PostFreedLocked()) return advanced;
     const bool gathered = staged_slots_ > 0 || open_slot_ != kNoSlot;
     if (gathered && endpoint_->chains_in_flight() < chains_in_flight_) {
       FlushLocked();
       advanced = true;
-    } else if (gathered) {
-      WantEvents();
+    } else if (gathered || (!advanced && endpoint_->chains_in_flight() > 0)) {
+      WantEventsLocked();
     }
-    if (!failed()) PostFreedLocked();
   }
   if (advanced) writable_.Notify();
   return advanced;
-}
-
-void Lane::OnImmediate(uint32_t immediate) {
-  if (failed()) return;
-  const uint32_t slot = immediate & ~kImmediateTypeMask;
-  switch (immediate & kImmediateTypeMask) {
-    case kImmediateWords:
-      ScanArrived();
-      writable_.Notify();
-      return;
-    case kImmediateSlot:
-      if (slot >= mine_.slots || !receiver_.SeeOne(slot))
-        return Violate("a slot was announced while in use");
-      if (Consume(slot)) Acknowledge(slot);
-      return;
-    case kImmediateAck: {
-      if (slot >= peer_.slots) return Violate("an acknowledgement of a slot that does not exist");
-      auto* word =
-          reinterpret_cast<uint64_t*>(segment_.data() + my_layout_.freed) + slot / kSlotsPerWord;
-      __atomic_fetch_xor(word, uint64_t{1} << (slot % kSlotsPerWord), __ATOMIC_ACQ_REL);
-      writable_.Notify();
-      return;
-    }
-    default:
-      return Violate("an immediate of unknown type");
-  }
-}
-
-// News is walked in slot order. A slot whose message somebody holds stays; the others go back
-// together.
-void Lane::ScanArrived() {
-  for (uint32_t w = 0; w < mine_.words(); ++w) {
-    const uint64_t arrived = LoadWord(segment_.data() + my_layout_.arrived + w * sizeof(uint64_t));
-    bool valid = true;
-    const uint64_t news = receiver_.News(w, arrived, &valid);
-    if (!valid) return Violate("a slot was announced while in use");
-    uint64_t consumed = 0;
-    ForEachBit(news, [&](int bit) {
-      if (failed()) return;
-      if (Consume(w * kSlotsPerWord + static_cast<uint32_t>(bit))) consumed |= uint64_t{1} << bit;
-    });
-    if (failed()) return;
-    if (consumed != 0) ReturnSlots(w, consumed);
-  }
-}
-
-// Hands the messages of a slot to the host. True when the slot can go back at once.
-bool Lane::Consume(uint32_t slot) {
-  const uint8_t* data = segment_.data() + my_layout_.slots + uint64_t{slot} * mine_.slot_bytes;
-  SlotHeader header;
-  std::memcpy(&header, data, sizeof(header));
-  if (header.used < sizeof(header) || header.used > mine_.slot_bytes) {
-    Violate("a slot says that it holds more than it can");
-    return false;
-  }
-  if ((header.flags & kSlotNotifyFreed) != 0) freed_notify_.store(true, std::memory_order_relaxed);
-  holds_[slot].store(kProcessing, std::memory_order_relaxed);
-  uint32_t holds = 0;
-  if (!ConsumeMessages(data, slot, header, &holds)) return false;
-  if (holds == 0) return true;
-  return holds_[slot].fetch_sub(kProcessing - holds, std::memory_order_acq_rel) ==
-         kProcessing - holds;
-}
-
-bool Lane::ConsumeMessages(const uint8_t* data, uint32_t slot, const SlotHeader& header,
-                           uint32_t* holds) {
-  uint64_t at = sizeof(SlotHeader);
-  for (uint32_t i = 0; i < header.count; ++i) {
-    MessageHeader message;
-    if (header.used - at < sizeof(message)) {
-      Violate("a slot ends within a message header");
-      return false;
-    }
-    std::memcpy(&message, data + at, sizeof(message));
-    at += sizeof(message);
-    if (AlignUp(message.bytes, kMessageAlignment) > header.used - at) {
-      Violate("a message is longer than its slot");
-      return false;
-    }
-    receive_counters_.messages_received.Add(1);
-    receive_counters_.bytes_received.Add(message.bytes);
-    switch (host_->OnLaneMessage(message, {data + at, message.bytes}, {index_, slot})) {
-      case Disposition::kDone:
-        break;
-      case Disposition::kHold:
-        ++*holds;
-        break;
-      case Disposition::kViolate:
-        Violate("a message was refused");
-        return false;
-    }
-    at += AlignUp(message.bytes, kMessageAlignment);
-  }
-  return true;
-}
-
-void Lane::Acknowledge(uint32_t slot) {
-  receiver_.Free(slot / kSlotsPerWord, uint64_t{1} << (slot % kSlotsPerWord));
-  SpinGuard guard(send_flag_);
-  if (failed()) return;
-  while (endpoint_->send_queue_free() < 2) {
-    PollSendLocked();
-    if (failed()) return;
-  }
-  counters_.acks.Add(1);
-  WorkRequest& request = chain_[0];
-  request.op = OpCode::kWriteImm;
-  request.immediate = kImmediateAck | slot;
-  request.length = 0;
-  request.inline_data = true;
-  request.local = send_base_;
-  request.remote = peer_memory_.address;
-  request.remote_key = peer_memory_.key;
-  PostChain(1);
-}
-
-void Lane::ReturnSlots(uint32_t word, uint64_t mask) {
-  receiver_.Free(word, mask);
-  freed_dirty_.fetch_or(uint64_t{1} << word, std::memory_order_acq_rel);
-  SpinGuard guard(send_flag_);
-  if (!failed()) PostFreedLocked();
-}
-
-void Lane::Release(uint32_t slot) {
-  if (holds_[slot].fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-  if (confirm_ == Confirm::kEach) return Acknowledge(slot);
-  // Its chain's other slots went back long ago, so the sender may be waiting for this one alone.
-  freed_notify_.store(true, std::memory_order_relaxed);
-  ReturnSlots(slot / kSlotsPerWord, uint64_t{1} << (slot % kSlotsPerWord));
 }
 
 }  // namespace rdmabatch
