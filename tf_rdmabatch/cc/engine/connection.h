@@ -15,6 +15,7 @@
 #include "tf_rdmabatch/cc/base/export.h"
 #include "tf_rdmabatch/cc/base/status.h"
 #include "tf_rdmabatch/cc/engine/bootstrap.h"
+#include "tf_rdmabatch/cc/engine/bytes.h"
 #include "tf_rdmabatch/cc/engine/lane.h"
 #include "tf_rdmabatch/cc/engine/message.h"
 #include "tf_rdmabatch/cc/engine/options.h"
@@ -34,10 +35,16 @@ class RDMABATCH_EXPORT Region {
   uint8_t* data() const { return segment_.data(); }
   uint64_t size() const { return segment_.size(); }
   Access access() const { return access_; }
+  // Null when the region is not registered with `transport`.
+  const LocalMemory* RegisteredWith(const Transport* transport) const {
+    for (const auto& [owner, memory] : registrations_) {
+      if (owner.get() == transport) return &memory;
+    }
+    return nullptr;
+  }
 
  private:
   friend class Engine;
-  friend class Connection;
   Region() = default;
 
   Segment segment_;
@@ -51,6 +58,7 @@ class RDMABATCH_EXPORT Region {
 struct RemoteRegion {
   std::vector<RemoteMemory> lanes;
   uint64_t bytes = 0;
+  bool writable = false;
   // Where this process can reach it itself (shared memory), or null.
   uint8_t* direct() const { return lanes.empty() ? nullptr : lanes[0].direct; }
 };
@@ -120,6 +128,9 @@ class RDMABATCH_EXPORT Connection : public LaneHost,
   CounterValues counters() const;
   uint64_t memory_bytes() const;
 
+  // Counts a copy out of a region that this process reaches itself (RemoteRegion::direct).
+  void CountDirectRead(uint64_t bytes);
+
   // For the engine's own use: any value of the sink's, not owned.
   void set_context(void* context) { context_.store(context, std::memory_order_release); }
   void* context() const { return context_.load(std::memory_order_acquire); }
@@ -127,7 +138,14 @@ class RDMABATCH_EXPORT Connection : public LaneHost,
  private:
   friend class Engine;
   friend class Handshake;
+  friend class ControlThread;
+  friend class ProgressThread;
   explicit Connection(Engine* engine);
+
+  static constexpr size_t kMaxDescriptorBytes = 256;
+  static constexpr size_t kMaxHeadBytes = 256;
+  static constexpr size_t kMaxReassemblies = 64;
+  static constexpr const char* kByeFrame = "bye";
 
   Disposition OnLaneMessage(const MessageHeader& header, Span<const uint8_t> payload,
                             SlotHold hold) override;
@@ -144,11 +162,24 @@ class RDMABATCH_EXPORT Connection : public LaneHost,
                        ? 0
                        : next_lane_.fetch_add(1, std::memory_order_relaxed) % lanes_.size()];
   }
-  // Fails every lane and tells the sink, once.
+  // Progress thread: lanes that wait for completions.
+  bool wants_service() const;
+  bool Serve();
+  // Both sides are ready.
+  void Activate();
+  // The control thread has seen the end and need not look again.
+  void SetEnding() { ending_.store(true, std::memory_order_relaxed); }
+  bool ending() const { return ending_.load(std::memory_order_relaxed); }
+  // What a call on a failed lane returns.
+  Status FailureOf(const Lane& lane) const;
+  Status Named(const Status& status) const;
+  // Fails every lane and tells the sink, once. Not from inside a lane.
   void Fail(const Status& status);
 
   Engine* const engine_;
   const uint64_t id_;
+  const uint64_t max_message_bytes_;
+  MessageSink* const sink_;
   PeerInfo peer_;
   std::string transport_name_;
   std::string choice_;
@@ -172,6 +203,8 @@ class RDMABATCH_EXPORT Connection : public LaneHost,
   std::map<uint64_t, Reassembly> reassemblies_;  // progress thread
   std::atomic<uint64_t> next_message_{0};
 
+  std::atomic<bool> active_{false};
+  std::atomic<bool> ending_{false};
   std::atomic<bool> closed_{false};
   mutable std::mutex status_mutex_;
   Status status_;

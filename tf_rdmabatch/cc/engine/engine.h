@@ -70,8 +70,9 @@ class RDMABATCH_EXPORT Engine {
   // Runs the handshake on a socket and, when it succeeds, adopts the connection.
   Result<std::shared_ptr<Connection>> Establish(BootstrapSocket socket, bool active,
                                                 Deadline deadline);
+  // Fails the connection from the progress thread, once what has arrived was handled.
+  void FailLater(std::shared_ptr<Connection> connection, const Status& status);
   void Retire(Connection* connection);
-  void Count(uint64_t refused);
 
   const EngineOptions options_;
   MessageSink* const sink_;

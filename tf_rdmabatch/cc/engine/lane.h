@@ -1,6 +1,6 @@
 // Lane: one endpoint with its slots and bitmaps in both directions. The heart of the engine.
 //
-// Send side (TrySend, Flush, PostTransfers, PollTransfers, Service): any thread; a SpinFlag admits
+// Send side (TrySend, Flush, PostTransfers, Service): any thread; a SpinFlag admits
 // one at a time. Receive side (OnImmediate): the engine's progress thread alone. Release, Fail: any
 // thread. Nothing here blocks; a full window is an outcome, not a wait. The hot path is in
 // lane_datapath.cc.
@@ -34,15 +34,15 @@ enum class SendOutcome : uint8_t {
 };
 
 // One-sided operations that are posted together and complete together. Owned by the caller, who
-// keeps it alive until done() or until the lane has failed and been drained (Connection::Transfer
-// does).
+// keeps it alive until PostTransfers returned true, or the lane failed and Quiesce returned
+// (Connection::Transfer does).
 class TransferBatch {
  public:
-  bool done() const { return posted_all_ && outstanding_ == 0; }
-
  private:
   friend class Lane;
   // All guarded by the lane's send flag.
+  bool done() const { return posted_all_ && outstanding_ == 0; }
+
   size_t next_ = 0;
   uint64_t next_offset_ = 0;
   uint32_t outstanding_ = 0;
@@ -65,7 +65,8 @@ class LaneHost {
   // Progress thread. `payload` is in the slot; header values were checked against the slot.
   virtual Disposition OnLaneMessage(const MessageHeader& header, Span<const uint8_t> payload,
                                     SlotHold hold) = 0;
-  // Once, from the thread that noticed.
+  // Once, from the thread that noticed, which may be inside the lane's send side: must not call the
+  // lane back.
   virtual void OnLaneFailed(const Status& status) = 0;
 };
 
@@ -103,9 +104,9 @@ class Lane {
   // the progress thread posts then.
   bool Flush();
 
-  // Posts as much of `transfers` as the send queue takes; call again until batch->done(). Ranges
-  // were checked.
-  void PostTransfers(Span<const Transfer> transfers, TransferBatch* batch);
+  // Posts as much of `transfers` as the send queue takes; call again until true: all are complete.
+  // Ranges were checked.
+  bool PostTransfers(Span<const Transfer> transfers, TransferBatch* batch);
 
   // Receive side. Returns false when the peer broke the protocol (the lane has then failed).
   void OnImmediate(uint32_t immediate);

@@ -258,19 +258,22 @@ void Lane::AbsorbFreed() {
 
 void Lane::PollSendLocked() {
   Completion completions[32];
+  size_t total = 0;
   size_t n;
   do {
     n = endpoint_->PollSend(completions);
+    total += n;
     for (size_t i = 0; i < n; ++i) {
       if (!completions[i].ok) {
         Fail({StatusCode::kUnavailable, completions[i].error});
         return;
       }
       if (completions[i].id == 0) continue;
-      auto* batch = reinterpret_cast<TransferBatch*>(completions[i].id);
-      --batch->outstanding_;
+      --reinterpret_cast<TransferBatch*>(completions[i].id)->outstanding_;
     }
   } while (n == sizeof(completions) / sizeof(completions[0]));
+  // They may be another thread's.
+  if (total > 0) writable_.Notify();
 }
 
 void Lane::WantEvents() {
@@ -285,9 +288,9 @@ void Lane::WantEventsLocked() {
   endpoint_->WantSendEvents(true);
 }
 
-void Lane::PostTransfers(Span<const Transfer> transfers, TransferBatch* batch) {
+bool Lane::PostTransfers(Span<const Transfer> transfers, TransferBatch* batch) {
   SpinGuard guard(send_flag_);
-  if (failed()) return;
+  if (failed()) return false;
   PollSendLocked();
   while (!failed() && !batch->posted_all_) {
     WorkRequest requests[kTransferChain];
@@ -313,15 +316,16 @@ void Lane::PostTransfers(Span<const Transfer> transfers, TransferBatch* batch) {
       }
     }
     batch->posted_all_ = batch->next_ == transfers.size();
-    if (length == 0) return;
+    if (length == 0) break;
     requests[length - 1].id = reinterpret_cast<uint64_t>(batch);
     ++batch->outstanding_;
     if (endpoint_->Post({requests, length}) != length) {
       Fail(
           {StatusCode::kUnavailable, "the device refused work requests: the connection is broken"});
-      return;
+      return false;
     }
   }
+  return batch->done();
 }
 
 bool Lane::Service() {

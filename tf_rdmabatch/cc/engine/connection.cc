@@ -1,0 +1,151 @@
+#include "tf_rdmabatch/cc/engine/connection.h"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "tf_rdmabatch/cc/engine/engine.h"
+
+namespace rdmabatch {
+namespace {
+
+std::atomic<uint64_t> next_id{1};
+
+// A close waits so long for the peer to perceive what was sent.
+constexpr double kCloseSeconds = 1;
+
+}  // namespace
+
+Region::~Region() {
+  for (auto& [transport, memory] : registrations_) transport->Deregister(memory);
+}
+
+std::string PeerInfo::ToString() const {
+  return (name.empty() ? "peer" : name) + " (" + address + ", pid " + std::to_string(pid) + ")";
+}
+
+Connection::Connection(Engine* engine)
+    : engine_(engine),
+      id_(next_id.fetch_add(1)),
+      max_message_bytes_(engine->options().max_message_bytes),
+      sink_(engine->sink()) {}
+
+Connection::~Connection() = default;
+
+void Connection::Release(SlotHold hold) {
+  if (hold.lane < lanes_.size()) lanes_[hold.lane]->Release(hold.slot);
+}
+
+Status Connection::status() const {
+  std::lock_guard<std::mutex> lock(status_mutex_);
+  return status_;
+}
+
+CounterValues Connection::counters() const {
+  CounterValues values;
+  for (const auto& lane : lanes_) values += lane->counters();
+  values.bytes_read += direct_read_bytes_.load(std::memory_order_relaxed);
+  values.bytes_written += direct_write_bytes_.load(std::memory_order_relaxed);
+  values.copies += direct_reads_.load(std::memory_order_relaxed) +
+                   direct_writes_.load(std::memory_order_relaxed);
+  values.bytes_copied += direct_read_bytes_.load(std::memory_order_relaxed) +
+                         direct_write_bytes_.load(std::memory_order_relaxed);
+  return values;
+}
+
+uint64_t Connection::memory_bytes() const {
+  uint64_t bytes = 0;
+  for (const auto& lane : lanes_) bytes += lane->memory_bytes();
+  return bytes;
+}
+
+Result<std::string> Connection::Export(const Region& region) {
+  if (closed()) return status();
+  if (region.access() == Access::kLocal) {
+    return Status(StatusCode::kPermissionDenied,
+                  "a local region cannot be exported: allocate it with read or write access");
+  }
+  const LocalMemory* memory = region.RegisteredWith(transport_.get());
+  if (memory == nullptr) {
+    return Status(StatusCode::kInvalidArgument, "the region belongs to another engine");
+  }
+  ByteWriter writer;
+  writer.U64(memory->bytes);
+  writer.U8(region.access() == Access::kRemoteWrite ? 1 : 0);
+  writer.U16(static_cast<uint16_t>(lanes_.size()));
+  for (const auto& lane : lanes_) {
+    auto descriptor = lane->endpoint()->Export(*memory);
+    if (!descriptor.ok()) return descriptor.status();
+    writer.String(*descriptor, kMaxDescriptorBytes);
+  }
+  return writer.Take();
+}
+
+Result<RemoteRegion> Connection::Import(const std::string& descriptor) {
+  if (closed()) return status();
+  ByteReader reader(descriptor);
+  RemoteRegion region;
+  region.bytes = reader.U64();
+  region.writable = reader.U8() == 1;
+  if (reader.U16() != lanes_.size()) reader.Fail();
+  for (size_t i = 0; i < lanes_.size() && reader.ok(); ++i) {
+    const std::string one(reader.String(kMaxDescriptorBytes));
+    if (!reader.ok()) break;
+    auto memory = lanes_[i]->endpoint()->Import(one);
+    if (!memory.ok()) return memory.status();
+    if (memory->bytes < region.bytes) reader.Fail();
+    region.lanes.push_back(*memory);
+  }
+  if (!reader.done()) {
+    return Status(StatusCode::kDataLoss, "not the descriptor of a region of this connection");
+  }
+  return region;
+}
+
+void Connection::Activate() {
+  for (const auto& lane : lanes_) lane->Activate();
+  active_.store(true, std::memory_order_release);
+}
+
+// Whoever comes first says why; everybody who waits learns it.
+void Connection::Fail(const Status& status) {
+  {
+    std::lock_guard<std::mutex> lock(status_mutex_);
+    if (closed_.load(std::memory_order_relaxed)) return;
+    status_ = {status.code(),
+               "the connection to " + peer_.ToString() + " ended: " + status.message()};
+    closed_.store(true, std::memory_order_release);
+  }
+  for (const auto& lane : lanes_) lane->Fail(status);
+  if (bootstrap_ != nullptr) bootstrap_->Shutdown();
+  // A connection that never became active was nobody's yet.
+  if (active_.load(std::memory_order_acquire)) sink_->OnClosed(*this, this->status());
+  engine_->Retire(this);
+}
+
+// The lane may be locked by this very thread: the progress thread tells everybody else.
+void Connection::OnLaneFailed(const Status& status) {
+  std::shared_ptr<Connection> self = weak_from_this().lock();
+  if (self != nullptr && !closed()) engine_->FailLater(std::move(self), status);
+}
+
+Status Connection::Named(const Status& status) const {
+  return {status.code(), "the connection to " + peer_.ToString() + " ended: " + status.message()};
+}
+
+Status Connection::FailureOf(const Lane& lane) const {
+  return closed() ? status() : Named(lane.status());
+}
+
+void Connection::Close() {
+  if (closed()) return;
+  Flush();
+  const Deadline deadline = Deadline::After(kCloseSeconds);
+  for (const auto& lane : lanes_) {
+    while (lane->chains_in_flight() > 0 && !deadline.expired()) std::this_thread::yield();
+  }
+  if (bootstrap_ != nullptr) (void)bootstrap_->SendFrame(kByeFrame, Deadline::After(kCloseSeconds));
+  Fail({StatusCode::kCancelled, "closed by this side"});
+}
+
+}  // namespace rdmabatch

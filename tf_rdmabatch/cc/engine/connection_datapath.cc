@@ -1,0 +1,250 @@
+// Sending, receiving and one-sided transfers of a connection.
+#include <algorithm>
+#include <cstring>
+
+#include "tf_rdmabatch/cc/engine/connection.h"
+#include "tf_rdmabatch/cc/engine/sums.h"
+
+namespace rdmabatch {
+namespace {
+
+// Tries before a sender or reader goes to sleep; none of it helps on one processor.
+const int kSpins = sysconf(_SC_NPROCESSORS_ONLN) > 1 ? 200 : 1;
+
+size_t BytesOf(const OutgoingMessage& message) { return message.head.size() + message.body.size(); }
+
+Status Missed(const Connection& connection, const char* what) {
+  return {StatusCode::kDeadlineExceeded,
+          std::string(what) + " " + connection.peer().ToString() + " missed its deadline"};
+}
+
+}  // namespace
+
+Status Connection::Send(const OutgoingMessage& message, Deadline deadline, bool more) {
+  if (closed()) return status();
+  Lane& lane = PickLane();
+  if (BytesOf(message) <= lane.max_payload()) return SendPiece(lane, message, 0, more, deadline);
+  return SendFragments(message, deadline);
+}
+
+Status Connection::TrySend(const OutgoingMessage& message, bool more) {
+  if (closed()) return status();
+  Lane& lane = PickLane();
+  if (BytesOf(message) > lane.max_payload()) {
+    return {StatusCode::kInvalidArgument, "the message is larger than a slot"};
+  }
+  switch (lane.TrySend(message, 0, more)) {
+    case SendOutcome::kSent:
+      return Status::Ok();
+    case SendOutcome::kNoSlot:
+      return {StatusCode::kResourceExhausted, "every slot is in use"};
+    default:
+      return FailureOf(lane);
+  }
+}
+
+Status Connection::SendPiece(Lane& lane, const OutgoingMessage& piece, uint8_t flags, bool more,
+                             Deadline deadline) {
+  for (int spin = 0;; ++spin) {
+    SendOutcome outcome = lane.TrySend(piece, flags, more);
+    if (outcome == SendOutcome::kSent) return Status::Ok();
+    if (outcome == SendOutcome::kNoSlot && spin < kSpins) {
+      CpuRelax();
+      continue;
+    }
+    spin = 0;
+    const uint64_t key = lane.writable().Prepare();
+    if (outcome == SendOutcome::kNoSlot) {
+      lane.WantEvents();
+      outcome = lane.TrySend(piece, flags, more);
+    }
+    if (outcome != SendOutcome::kNoSlot) {
+      lane.writable().Cancel();
+      if (outcome == SendOutcome::kSent) return Status::Ok();
+      return FailureOf(lane);
+    }
+    if (!lane.writable().Wait(key, deadline)) return Missed(*this, "sending to");
+  }
+}
+
+Status Connection::SendFragments(const OutgoingMessage& message, Deadline deadline) {
+  const uint64_t total = BytesOf(message);
+  if (total > max_message_bytes_) {
+    return {StatusCode::kInvalidArgument, "the message is larger than max_message_bytes"};
+  }
+  FragmentHeader header{next_message_.fetch_add(1, std::memory_order_relaxed), total, 0};
+  uint8_t joint[sizeof(FragmentHeader) + kMaxHeadBytes];
+  if (message.head.size() > kMaxHeadBytes) {
+    return {StatusCode::kInvalidArgument, "the head of a message is too long"};
+  }
+  while (header.offset < total) {
+    Lane& lane = PickLane();
+    const uint64_t room = lane.max_payload() - sizeof(header);
+    OutgoingMessage piece{message.kind, message.tag, {}, {}};
+    std::memcpy(joint, &header, sizeof(header));
+    uint64_t head_bytes = 0;
+    if (header.offset == 0 && !message.head.empty()) {
+      head_bytes = message.head.size();
+      std::memcpy(joint + sizeof(header), message.head.data(), head_bytes);
+    }
+    const uint64_t body_at = header.offset == 0 ? 0 : header.offset - message.head.size();
+    const uint64_t body_bytes = std::min(room - head_bytes, message.body.size() - body_at);
+    piece.head = {joint, sizeof(header) + head_bytes};
+    piece.body = {message.body.data() + body_at, body_bytes};
+    header.offset += head_bytes + body_bytes;
+    Status sent = SendPiece(lane, piece, kMessageFragment, header.offset < total, deadline);
+    if (!sent.ok()) {
+      // The peer has a part of it; nothing may follow.
+      if (header.offset > head_bytes + body_bytes) Fail(sent);
+      return sent;
+    }
+  }
+  if (lanes_.size() > 1) Flush();
+  return Status::Ok();
+}
+
+void Connection::Flush() {
+  for (const auto& lane : lanes_) lane->Flush();
+}
+
+bool Connection::Serve() {
+  bool busy = false;
+  for (const auto& lane : lanes_) {
+    if (lane->wants_service()) busy |= lane->Service();
+  }
+  return busy;
+}
+
+bool Connection::wants_service() const {
+  if (!active_.load(std::memory_order_acquire) || closed()) return false;
+  for (const auto& lane : lanes_) {
+    if (lane->wants_service()) return true;
+  }
+  return false;
+}
+
+Disposition Connection::OnLaneMessage(const MessageHeader& header, Span<const uint8_t> payload,
+                                      SlotHold hold) {
+  if ((header.flags & kMessageFragment) != 0) return OnFragment(header, payload);
+  return sink_->OnMessage(*this,
+                          {static_cast<MessageKind>(header.kind), header.tag, payload, hold, true});
+}
+
+Disposition Connection::OnFragment(const MessageHeader& header, Span<const uint8_t> payload) {
+  FragmentHeader fragment;
+  if (payload.size() < sizeof(fragment)) return Disposition::kViolate;
+  std::memcpy(&fragment, payload.data(), sizeof(fragment));
+  const Span<const uint8_t> piece = payload.subspan(sizeof(fragment));
+  if (fragment.total > max_message_bytes_ || fragment.offset > fragment.total ||
+      piece.size() > fragment.total - fragment.offset || piece.empty()) {
+    return Disposition::kViolate;
+  }
+  if (reassemblies_.size() >= kMaxReassemblies && reassemblies_.count(fragment.message) == 0) {
+    return Disposition::kViolate;
+  }
+  Reassembly& whole = reassemblies_[fragment.message];
+  if (whole.bytes.empty()) whole.bytes.resize(fragment.total);
+  if (whole.bytes.size() != fragment.total || whole.have + piece.size() > fragment.total) {
+    return Disposition::kViolate;
+  }
+  std::memcpy(whole.bytes.data() + fragment.offset, piece.data(), piece.size());
+  whole.have += piece.size();
+  if (whole.have < fragment.total) return Disposition::kDone;
+  const std::vector<uint8_t> bytes = std::move(whole.bytes);
+  reassemblies_.erase(fragment.message);
+  const Disposition disposition = sink_->OnMessage(
+      *this,
+      {static_cast<MessageKind>(header.kind), header.tag, {bytes.data(), bytes.size()}, {}, false});
+  return disposition == Disposition::kHold ? Disposition::kDone : disposition;
+}
+
+Status Connection::Read(Span<const RegionTransfer> transfers, Deadline deadline) {
+  return TransferAll(transfers, OpCode::kRead, deadline);
+}
+
+Status Connection::Write(Span<const RegionTransfer> transfers, Deadline deadline) {
+  return TransferAll(transfers, OpCode::kWrite, deadline);
+}
+
+Status Connection::CheckTransfer(const RegionTransfer& t, OpCode op) const {
+  if (t.local == nullptr || t.remote == nullptr || t.remote->lanes.size() != lanes_.size()) {
+    return {StatusCode::kInvalidArgument, "the remote region is not one of this connection"};
+  }
+  if (t.local->RegisteredWith(transport_.get()) == nullptr) {
+    return {StatusCode::kInvalidArgument, "the local region belongs to another engine"};
+  }
+  if (t.local_offset > t.local->size() || t.bytes > t.local->size() - t.local_offset) {
+    return {StatusCode::kOutOfRange, "the range ends beyond the local region"};
+  }
+  if (t.remote_offset > t.remote->bytes || t.bytes > t.remote->bytes - t.remote_offset) {
+    return {StatusCode::kOutOfRange, "the range ends beyond the remote region"};
+  }
+  if (op == OpCode::kWrite && !t.remote->writable) {
+    return {StatusCode::kPermissionDenied, "the remote region may only be read"};
+  }
+  return Status::Ok();
+}
+
+Status Connection::TransferAll(Span<const RegionTransfer> transfers, OpCode op, Deadline deadline) {
+  if (closed()) return status();
+  for (const RegionTransfer& t : transfers) RDMABATCH_RETURN_IF_ERROR(CheckTransfer(t, op));
+  const size_t index = lanes_.size() == 1 ? 0 : next_lane_.fetch_add(1) % lanes_.size();
+  std::vector<Transfer> chain;
+  for (const RegionTransfer& t : transfers) {
+    if (t.bytes == 0) continue;
+    uint8_t* direct = t.remote->direct();
+    uint8_t* local = t.local->data() + t.local_offset;
+    if (direct == nullptr) {
+      chain.push_back({op, *t.local->RegisteredWith(transport_.get()), t.local_offset,
+                       t.remote->lanes[index], t.remote_offset, t.bytes});
+    } else if (op == OpCode::kRead) {
+      CopyStream(local, direct + t.remote_offset, t.bytes);
+      CountDirectRead(t.bytes);
+    } else {
+      CopyStream(direct + t.remote_offset, local, t.bytes);
+      direct_writes_.fetch_add(1, std::memory_order_relaxed);
+      direct_write_bytes_.fetch_add(t.bytes, std::memory_order_relaxed);
+    }
+  }
+  if (chain.empty()) return Status::Ok();
+  return RunTransfers({chain.data(), chain.size()}, *lanes_[index], deadline);
+}
+
+void Connection::CountDirectRead(uint64_t bytes) {
+  direct_reads_.fetch_add(1, std::memory_order_relaxed);
+  direct_read_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+}
+
+Status Connection::RunTransfers(Span<const Transfer> transfers, Lane& lane, Deadline deadline) {
+  TransferBatch batch;
+  Status missed;
+  for (int spin = 0; !lane.PostTransfers(transfers, &batch); ++spin) {
+    if (lane.failed()) break;
+    if (spin < kSpins) {
+      CpuRelax();
+      continue;
+    }
+    spin = 0;
+    const uint64_t key = lane.writable().Prepare();
+    lane.WantEvents();
+    if (lane.PostTransfers(transfers, &batch)) {
+      lane.writable().Cancel();
+      return Status::Ok();
+    }
+    if (lane.failed()) {
+      lane.writable().Cancel();
+      break;
+    }
+    if (!lane.writable().Wait(key, deadline)) {
+      missed = Missed(*this, "a transfer with");
+      Fail(missed);
+      break;
+    }
+  }
+  if (!lane.failed()) return Status::Ok();
+  lane.Quiesce();
+  if (!missed.ok()) return missed;
+  return FailureOf(lane);
+}
+
+}  // namespace rdmabatch
