@@ -39,6 +39,7 @@ ENGINE_WORDS = re.compile(
 )
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^">]+)[">]', re.MULTILINE)
 CONCRETE = re.compile(r"^tf_rdmabatch/cc/transport/(\w+)/")
+COMMENT = re.compile(r"//.*")
 CONCRETE_NAME = re.compile(r'"(shm|verbs|tcp)"')
 
 
@@ -97,7 +98,7 @@ def cc_violations(path: str, text: str) -> Iterator[str]:
         if concrete and not is_own and not may_name_transports:
             yield f"{path}: only the registry may include {header}"
     if layer in BELOW_ENGINE | {"engine"} and own is None and not may_name_transports:
-        for name in CONCRETE_NAME.findall(text):
+        for name in CONCRETE_NAME.findall(COMMENT.sub("", text)):
             yield f'{path}: only the registry may name the transport "{name}"'
     if layer in BELOW_ENGINE:
         for word in ENGINE_WORDS.finditer(text):
@@ -189,6 +190,7 @@ def test_a_planted_violation_is_found(tmp_path: Path, path: str, text: str, mess
         (f"{CC}/transport/verbs/x.cc", "#include <infiniband/verbs.h>\n#include <rdma/rdma_cma.h>"),
         (f"{CC}/base/x.h", "v.push_back(1); std::condition_variable c;"),
         (f"{CC}/engine/x.cc", f'#include "{CC}/base/status.h"\n// push and pull'),
+        (f"{CC}/engine/x.h", 'std::string transport = "auto";  // or "shm", "verbs"'),
         (f"{CC}/python/x.cc", f'#include <pybind11/pybind11.h>\n#include "{CC}/engine/lane.h"'),
         ("ops/kernels/x.cc", f'#include "tensorflow/core/x.h"\n#include "{CC}/engine/lane.h"'),
         ("strategy/x.py", "import tensorflow\nfrom tf_rdmabatch import ops"),
