@@ -1,11 +1,14 @@
-// The interface of a transport: what a device (or shared memory) does for the engine. One virtual call a batch.
+// The interface of a transport: what a device (or shared memory) does for the engine. One virtual
+// call a batch.
 //
-// Control path (Probe ... Connect, Accept, Export, Import): may block up to its deadline, thread-safe, reports Status.
-// Data path (Post, PollSend, PollReceive, PrepareSleep, FinishSleep): never blocks, allocates or throws.
+// Control path (Probe ... Connect, Accept, Export, Import): may block up to its deadline,
+// thread-safe, reports Status. Data path (Post, PollSend, PollReceive, PrepareSleep, FinishSleep):
+// never blocks, allocates or throws.
 //
-// Threads on the data path. The *send side* of an endpoint (Post, PollSend, WantSendEvents) is used by one thread at a
-// time, which the engine ensures. The *receive side* of a transport (PollReceive, PrepareSleep, FinishSleep) belongs to
-// the engine's progress thread alone. The two sides may run at the same time.
+// Threads on the data path. The *send side* of an endpoint (Post, PollSend, WantSendEvents) is used
+// by one thread at a time, which the engine ensures. The *receive side* of a transport
+// (PollReceive, PrepareSleep, FinishSleep) belongs to the engine's progress thread alone. The two
+// sides may run at the same time.
 #ifndef TF_RDMABATCH_CC_TRANSPORT_TRANSPORT_H_
 #define TF_RDMABATCH_CC_TRANSPORT_TRANSPORT_H_
 
@@ -25,7 +28,8 @@ namespace rdmabatch {
 
 enum class OpCode : uint8_t {
   kWrite,     // local -> remote
-  kWriteImm,  // the same, then the peer perceives `immediate`, after all earlier writes of this endpoint are visible
+  kWriteImm,  // the same, then the peer perceives `immediate`, after all earlier writes of this
+              // endpoint are visible
   kRead,      // remote -> local
 };
 
@@ -39,11 +43,12 @@ struct LocalMemory {
   uint32_t local_key = 0;   // lkey
   uint32_t remote_key = 0;  // rkey
   Access access = Access::kLocal;
-  int fd = -1;              // of the segment, not owned
-  void* handle = nullptr;   // the transport's own
+  int fd = -1;             // of the segment, not owned
+  void* handle = nullptr;  // the transport's own
 };
 
-// Memory of a peer, as Endpoint::Import gave it. `direct` is where this process can reach it itself, or null.
+// Memory of a peer, as Endpoint::Import gave it. `direct` is where this process can reach it
+// itself, or null.
 struct RemoteMemory {
   uint64_t address = 0;
   uint64_t bytes = 0;
@@ -53,7 +58,8 @@ struct RemoteMemory {
 
 struct WorkRequest {
   OpCode op = OpCode::kWrite;
-  bool inline_data = false;  // the payload is read during Post; at most Endpoint::max_inline() bytes, no local_key needed
+  bool inline_data = false;  // the payload is read during Post; at most Endpoint::max_inline()
+                             // bytes, no local_key needed
   uint32_t length = 0;
   uint32_t immediate = 0;  // kWriteImm only
   uint32_t local_key = 0;
@@ -64,9 +70,9 @@ struct WorkRequest {
 };
 
 struct Completion {
-  uint64_t id = 0;            // PollSend: the chain's. PollReceive: EndpointOptions::context of the endpoint
-  uint32_t immediate = 0;     // PollReceive
-  bool ok = true;             // false: the endpoint is broken; `error` says why (a static string)
+  uint64_t id = 0;  // PollSend: the chain's. PollReceive: EndpointOptions::context of the endpoint
+  uint32_t immediate = 0;  // PollReceive
+  bool ok = true;          // false: the endpoint is broken; `error` says why (a static string)
   const char* error = nullptr;
 };
 
@@ -75,8 +81,9 @@ struct EndpointOptions {
   uint32_t send_queue_depth = 256;  // work requests outstanding
   uint32_t max_receives = 256;      // immediates that may wait unperceived, in each direction
   uint32_t first_index = 0;         // where wrapping indices start (tests begin near the limit)
-  Counters* counters = nullptr;     // required; outlives the endpoint. doorbells, work_requests, send_completions,
-                                    // receive_completions, wakeups_sent, queue_stalls are counted by the transport
+  Counters* counters =
+      nullptr;  // required; outlives the endpoint. doorbells, work_requests, send_completions,
+                // receive_completions, wakeups_sent, queue_stalls are counted by the transport
 };
 
 // One connected, reliable, ordered path to one peer (a queue pair). Destroying it closes it.
@@ -84,18 +91,20 @@ class Endpoint {
  public:
   virtual ~Endpoint() = default;
 
-  // Hands a chain to the device with one doorbell and returns how many work requests were accepted, a prefix of
-  // `chain`. Only the last accepted one is signalled: PollSend returns its id when everything up to it is complete.
-  // Fewer than asked means that the send queue is full (call again after PollSend returned something) or that the
-  // endpoint is broken (PollSend returns a completion that is not ok). A chain longer than what is free is cut.
+  // Hands a chain to the device with one doorbell and returns how many work requests were accepted,
+  // a prefix of `chain`. Only the last accepted one is signalled: PollSend returns its id when
+  // everything up to it is complete. Fewer than asked means that the send queue is full (call again
+  // after PollSend returned something) or that the endpoint is broken (PollSend returns a
+  // completion that is not ok). A chain longer than what is free is cut.
   virtual size_t Post(Span<const WorkRequest> chain) = 0;
 
-  // Completions of chains, oldest first. On shared memory a chain that ends in kWriteImm completes once the peer has
-  // perceived it, any other at once. A broken endpoint returns one completion with ok false, and then nothing.
+  // Completions of chains, oldest first. On shared memory a chain that ends in kWriteImm completes
+  // once the peer has perceived it, any other at once. A broken endpoint returns one completion
+  // with ok false, and then nothing.
   virtual size_t PollSend(Span<Completion> completions) = 0;
 
-  // While true, the next send completion also wakes the progress thread (EventFd becomes readable). Not sticky over
-  // sleeps: the engine sets it before it relies on being woken.
+  // While true, the next send completion also wakes the progress thread (EventFd becomes readable).
+  // Not sticky over sleeps: the engine sets it before it relies on being woken.
   virtual void WantSendEvents(bool want) = 0;
 
   // Whether chains are outstanding, and how many work requests can be posted now.
@@ -103,17 +112,20 @@ class Endpoint {
   virtual uint32_t send_queue_free() const = 0;
   virtual uint32_t max_inline() const = 0;
 
-  // Makes registered memory reachable for the peer; the bytes go to the peer's Import (by any path). Control path.
+  // Makes registered memory reachable for the peer; the bytes go to the peer's Import (by any
+  // path). Control path.
   virtual Result<std::string> Export(const LocalMemory& memory) = 0;
   // `descriptor` comes from a peer: checked, kDataLoss when it does not parse. Control path.
   virtual Result<RemoteMemory> Import(const std::string& descriptor) = 0;
 
-  // A descriptor that becomes readable when the connection's state changes (rdma_cm events), or -1. When it does,
-  // CheckControl says whether the endpoint still lives. Called by the engine's control thread.
+  // A descriptor that becomes readable when the connection's state changes (rdma_cm events), or -1.
+  // When it does, CheckControl says whether the endpoint still lives. Called by the engine's
+  // control thread.
   virtual int control_fd() const = 0;
   virtual Status CheckControl() = 0;
 
-  // Stops the endpoint: outstanding chains never complete afterwards, the peer notices. Idempotent, thread-safe.
+  // Stops the endpoint: outstanding chains never complete afterwards, the peer notices. Idempotent,
+  // thread-safe.
   virtual void Close() = 0;
 };
 
@@ -123,7 +135,8 @@ class Acceptor {
   virtual ~Acceptor() = default;
   // What the peer's Connect needs; at most 256 bytes.
   virtual const std::string& offer() const = 0;
-  virtual Result<std::unique_ptr<Endpoint>> Accept(const EndpointOptions& options, Deadline deadline) = 0;
+  virtual Result<std::unique_ptr<Endpoint>> Accept(const EndpointOptions& options,
+                                                   Deadline deadline) = 0;
 };
 
 class Transport {
@@ -138,16 +151,19 @@ class Transport {
   // `local_ip` is the address (numeric, IPv4 or IPv6) at which the peer reached this host.
   virtual Result<std::unique_ptr<Acceptor>> Listen(const std::string& local_ip) = 0;
   // `offer` comes from a peer: checked.
-  virtual Result<std::unique_ptr<Endpoint>> Connect(const std::string& offer, const EndpointOptions& options,
+  virtual Result<std::unique_ptr<Endpoint>> Connect(const std::string& offer,
+                                                    const EndpointOptions& options,
                                                     Deadline deadline) = 0;
 
-  // Arrivals on any endpoint of this transport, fairly between endpoints. All writes that came before an arrival on its
-  // endpoint are visible when it is returned, and its receive credit has been given back to the device.
+  // Arrivals on any endpoint of this transport, fairly between endpoints. All writes that came
+  // before an arrival on its endpoint are visible when it is returned, and its receive credit has
+  // been given back to the device.
   virtual size_t PollReceive(Span<Completion> completions) = 0;
 
   // Readable when something happened while the progress thread slept.
   virtual int event_fd() const = 0;
-  // Arms event_fd. The caller polls once more before it really sleeps, and calls FinishSleep whether it slept or not.
+  // Arms event_fd. The caller polls once more before it really sleeps, and calls FinishSleep
+  // whether it slept or not.
   virtual void PrepareSleep() = 0;
   virtual void FinishSleep() = 0;
 };
