@@ -27,6 +27,10 @@ struct Subject {
 };
 std::ostream& operator<<(std::ostream& out, const Subject& subject);
 
+inline std::string SubjectName(const ::testing::TestParamInfo<Subject>& info) {
+  return ::testing::PrintToString(info.param);
+}
+
 // Every transport of the build; verbs once for each device in TF_RDMABATCH_DEVICE
 // (comma-separated).
 std::vector<Subject> Subjects();
@@ -126,6 +130,11 @@ class PeerProcess {
 bool AcceptOver(PeerProcess::Link* link, const std::string& ip, const EndpointOptions& options,
                 Side* side);
 bool ConnectOver(PeerProcess::Link* link, const EndpointOptions& options, Side* side);
+
+inline Deadline Patience() { return Deadline::After(kPatience); }
+inline Span<const WorkRequest> Chain(const std::vector<WorkRequest>& requests) {
+  return {requests.data(), requests.size()};
+}
 
 // Deterministic bytes that differ with the seed.
 void Fill(uint8_t* data, size_t bytes, uint64_t seed);
