@@ -8,6 +8,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include <cinttypes>
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -42,9 +43,9 @@ size_t MemInfo(const char* field, size_t otherwise) {
   char line[128];
   const size_t length = std::strlen(field);
   while (std::fgets(line, sizeof(line), file) != nullptr) {
-    unsigned long long kib = 0;
+    uint64_t kib = 0;
     if (std::strncmp(line, field, length) == 0 &&
-        std::sscanf(line + length, ": %llu kB", &kib) == 1) {
+        std::sscanf(line + length, ": %" SCNu64 " kB", &kib) == 1) {
       bytes = static_cast<size_t>(kib) << 10;
       break;
     }

@@ -150,6 +150,7 @@ TEST_P(ShmTest, ManyRegionsUpToTheLimit) {
   ASSERT_NO_FATAL_FAILURE(Connect(&pair));
   constexpr size_t kMore = kMaxRegions - 2;  // the harness exported two
   std::vector<std::string> descriptors[2];
+  const size_t open = OpenDescriptors();
   std::atomic<bool> exported{false};
   std::thread other([&] {
     while (descriptors[1].size() < kMore) {
@@ -173,6 +174,9 @@ TEST_P(ShmTest, ManyRegionsUpToTheLimit) {
   other.join();
   ASSERT_EQ(descriptors[0].size(), kMore);
   ASSERT_EQ(descriptors[1].size(), kMore);
+  EXPECT_TRUE(pair.b.endpoint->CheckControl().ok());
+  EXPECT_TRUE(pair.a.endpoint->CheckControl().ok());
+  EXPECT_EQ(OpenDescriptors(), open) << "regions hold none at the importing side";
   EXPECT_EQ(pair.a.endpoint->Export(pair.a.arena.local).status().code(),
             StatusCode::kResourceExhausted);
   for (size_t i = 0; i < kMore; ++i) {

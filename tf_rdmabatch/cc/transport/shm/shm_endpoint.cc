@@ -178,12 +178,12 @@ void ShmEndpoint::TakeArrived() {
     if (!*received) return;
     Region region;
     if (!Unpack(message.bytes, &region) || message.fd_count != 1 ||
-        arrived_.count(region.id) != 0 || known_.count(region.id) != 0 ||
-        arrived_.size() + known_.size() >= kMaxRegions) {
+        peers_exports_.size() == kMaxRegions || peers_exports_.count(region.id) != 0) {
       Break(kBadMessage);
       return;
     }
-    arrived_.emplace(region.id, Arrived{region, std::move(message.fds[0])});
+    auto segment = Segment::Map(message.fds[0].release(), region.bytes, region.writable != 0);
+    peers_exports_.emplace(region.id, Exported{region, std::move(segment), kMaxRegions});
   }
 }
 
@@ -237,27 +237,19 @@ Result<RemoteMemory> ShmEndpoint::Import(const std::string& descriptor) {
   // wait for.
   TakeArrived();
   RDMABATCH_RETURN_IF_ERROR(FailureStatus());
-  auto known = known_.find(region.id);
-  auto arrived = arrived_.find(region.id);
-  if (known == known_.end()) {
-    if (arrived == arrived_.end() || Pack(arrived->second.region) != descriptor) {
-      return Status(StatusCode::kDataLoss,
-                    "a region descriptor that the peer did not export on this endpoint");
-    }
-    auto segment = Segment::Map(arrived->second.fd.release(), region.bytes, region.writable != 0);
-    arrived_.erase(arrived);
-    if (!segment.ok()) return segment.status();
-    const auto index = static_cast<uint32_t>(imported_segments_.size());
-    imported_[index] = {segment->data(), region.bytes, region.writable != 0};
-    imported_segments_.push_back(std::move(*segment));
-    known = known_.emplace(region.id, std::make_pair(region, index)).first;
-  } else if (Pack(known->second.first) != descriptor) {
+  auto found = peers_exports_.find(region.id);
+  if (found == peers_exports_.end() || Pack(found->second.region) != descriptor) {
     return Status(StatusCode::kDataLoss,
-                  "a region descriptor that differs from the one that was imported");
+                  "a region descriptor that the peer did not export on this endpoint");
   }
-  const Imported& imported = imported_[known->second.second];
-  return RemoteMemory{reinterpret_cast<uint64_t>(imported.address), imported.bytes,
-                      known->second.second, imported.address};
+  Exported& exported = found->second;
+  if (!exported.segment.ok()) return exported.segment.status();
+  uint8_t* address = exported.segment->data();
+  if (exported.index == kMaxRegions) {
+    exported.index = imported_count_++;
+    imported_[exported.index] = {address, region.bytes, region.writable != 0};
+  }
+  return RemoteMemory{reinterpret_cast<uint64_t>(address), region.bytes, exported.index, address};
 }
 
 }  // namespace rdmabatch::shm

@@ -8,7 +8,6 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <vector>
 
 #include "tf_rdmabatch/cc/base/clock.h"
 #include "tf_rdmabatch/cc/base/unique_fd.h"
@@ -67,9 +66,12 @@ class ShmEndpoint final : public Endpoint {
     uint64_t bytes = 0;
     bool writable = false;
   };
-  struct Arrived {
+  // What the peer exported. Mapped when it arrives, so that it holds no descriptor until it is
+  // imported.
+  struct Exported {
     Region region;
-    UniqueFd fd;
+    Result<Segment> segment;
+    uint32_t index;  // in imported_, kMaxRegions before Import
   };
 
   ShmEndpoint(std::shared_ptr<PollSet> poll_set, UniqueFd socket, Segment own, Segment peer,
@@ -130,9 +132,8 @@ class ShmEndpoint final : public Endpoint {
   alignas(kLine) std::mutex control_mutex_;
   uint32_t exported_count_ = 0;
   uint64_t next_region_id_;
-  std::map<uint64_t, Arrived> arrived_;                    // by region id, not yet imported
-  std::map<uint64_t, std::pair<Region, uint32_t>> known_;  // by region id: imported, with its index
-  std::vector<Segment> imported_segments_;
+  uint32_t imported_count_ = 0;
+  std::map<uint64_t, Exported> peers_exports_;  // by region id
 };
 
 extern const Failure kClosedHere;

@@ -158,7 +158,10 @@ Result<Message> ReceiveBefore(int socket, Deadline deadline) {
 }
 
 void WaitFor(int socket, bool writable, Deadline deadline, int cap_ms) {
-  pollfd entry{socket, static_cast<short>(writable ? POLLIN | POLLOUT : POLLIN), 0};
+  pollfd entry{};
+  entry.fd = socket;
+  entry.events = POLLIN;
+  if (writable) entry.events |= POLLOUT;
   poll(&entry, 1, deadline.RemainingMs(cap_ms));
 }
 
