@@ -205,7 +205,9 @@ TEST_P(ConformanceData, AChainCostsOneDoorbellAndOneCompletion) {
   const CounterValues sender = pair.a.counters->values();
   const CounterValues receiver = pair.b.counters->values();
   EXPECT_EQ(sender.doorbells, kChains);
-  EXPECT_EQ(sender.work_requests, kChains * (kWrites + 1));
+  // Without WRITE with immediate, iWARP takes two work requests to announce.
+  EXPECT_GE(sender.work_requests, kChains * (kWrites + 1));
+  EXPECT_LE(sender.work_requests, kChains * (kWrites + (IsShm() ? 1 : 2)));
   EXPECT_EQ(sender.send_completions, kChains);
   EXPECT_EQ(sender.receive_completions, 0u);
   EXPECT_EQ(sender.queue_stalls, 0u);

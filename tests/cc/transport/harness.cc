@@ -1,6 +1,7 @@
 #include "tests/cc/transport/harness.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <poll.h>
@@ -11,6 +12,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <random>
 #include <sstream>
 #include <thread>
@@ -164,8 +166,9 @@ void TransportTest::SetUp() {
   if (Status status = factory->probe(); !status.ok()) GTEST_SKIP() << status.message();
 }
 
-std::shared_ptr<Transport> TransportTest::NewTransport() {
-  auto transport = FindTransport(GetParam().transport)->create();
+std::shared_ptr<Transport> NewTransport(const Subject& subject) {
+  if (!subject.device.empty()) setenv("TF_RDMABATCH_DEVICE", subject.device.c_str(), 1);
+  auto transport = FindTransport(subject.transport)->create();
   if (!transport.ok()) {
     ADD_FAILURE() << transport.status().message();
     return nullptr;
@@ -203,7 +206,7 @@ void TransportTest::Connect(Pair* pair, EndpointOptions a, EndpointOptions b) {
   pair->a.Import(pair->b.Export());
 }
 
-std::string TransportTest::LocalIp(const std::string& transport) {
+std::string LocalIp(const std::string& transport) {
   std::string ip = "127.0.0.1";
   ifaddrs* addresses = nullptr;
   if (transport != "verbs" || getifaddrs(&addresses) != 0) return ip;
@@ -249,6 +252,42 @@ PeerProcess::PeerProcess(const std::function<int(Link&)>& body) {
     _exit(body(link));
   }
   link_ = std::make_unique<Link>(std::move(mine));
+}
+
+namespace {
+
+// The environment of a process that plays a role.
+constexpr char kRole[] = "RDMABATCH_TEST_ROLE";
+constexpr char kRoleTransport[] = "RDMABATCH_TEST_ROLE_TRANSPORT";
+constexpr char kRoleDevice[] = "RDMABATCH_TEST_ROLE_DEVICE";
+constexpr char kRoleLink[] = "RDMABATCH_TEST_ROLE_LINK";
+
+std::map<std::string, PeerRole::Body>& Roles() {
+  static auto* roles = new std::map<std::string, PeerRole::Body>;
+  return *roles;
+}
+
+}  // namespace
+
+PeerProcess::PeerProcess(const std::string& role, const Subject& subject)
+    : PeerProcess([&](Link& link) {
+        fcntl(link.fd(), F_SETFD, 0);
+        setenv(kRole, role.c_str(), 1);
+        setenv(kRoleTransport, subject.transport.c_str(), 1);
+        setenv(kRoleDevice, subject.device.c_str(), 1);
+        setenv(kRoleLink, std::to_string(link.fd()).c_str(), 1);
+        execl("/proc/self/exe", "peer", static_cast<char*>(nullptr));
+        return 1;
+      }) {}
+
+PeerRole::PeerRole(const char* name, Body body) { Roles()[name] = body; }
+
+bool PeerRole::Play(int* status) {
+  const char* name = std::getenv(kRole);
+  if (name == nullptr) return false;
+  PeerProcess::Link link{UniqueFd(std::atoi(std::getenv(kRoleLink)))};
+  *status = Roles().at(name)(&link, {std::getenv(kRoleTransport), std::getenv(kRoleDevice)});
+  return true;
 }
 
 PeerProcess::~PeerProcess() {

@@ -83,22 +83,25 @@ struct Pair {
   Side b;  // accepted
 };
 
+// Null, and a failure of the test, when it cannot be made.
+std::shared_ptr<Transport> NewTransport(const Subject& subject);
+// Where this host is reached: 127.0.0.1, or for verbs the first address of a network device.
+std::string LocalIp(const std::string& transport);
+
 class TransportTest : public ::testing::TestWithParam<Subject> {
  protected:
   void SetUp() override;
 
-  std::shared_ptr<Transport> NewTransport();
+  std::shared_ptr<Transport> NewTransport() { return testing::NewTransport(GetParam()); }
   EndpointOptions Options(uint64_t context = 1);
   // Connects a.transport to b.transport (made when null). Fails the test when that does not work.
   void Connect(Pair* pair, EndpointOptions a, EndpointOptions b);
   void Connect(Pair* pair) { Connect(pair, Options(1), Options(2)); }
   bool IsShm() const { return GetParam().transport == "shm"; }
-  // Where this host is reached: 127.0.0.1, or for verbs the first address of a network device.
-  static std::string LocalIp(const std::string& transport);
 };
 
-// A forked process that runs `body` and exits with what it returns; strings pass both ways. Killed
-// when it is destroyed.
+// A process of its own that runs `body`, and exits with what it returns; strings pass both ways.
+// Killed when it is destroyed.
 class PeerProcess {
  public:
   class Link {
@@ -106,13 +109,16 @@ class PeerProcess {
     explicit Link(UniqueFd fd) : fd_(std::move(fd)) {}
     bool Put(const std::string& bytes);
     bool Get(std::string* bytes);  // false at the end, and after kPatience
+    int fd() const { return fd_.get(); }
 
    private:
     UniqueFd fd_;
   };
 
-  // Fork before this process has started threads.
+  // Forks: only before this process has started threads or opened an RDMA device.
   explicit PeerProcess(const std::function<int(Link&)>& body);
+  // Runs this program anew, as the PeerRole of that name.
+  PeerProcess(const std::string& role, const Subject& subject);
   ~PeerProcess();
   PeerProcess(const PeerProcess&) = delete;
   PeerProcess& operator=(const PeerProcess&) = delete;
@@ -124,6 +130,16 @@ class PeerProcess {
  private:
   int pid_ = -1;
   std::unique_ptr<Link> link_;
+};
+
+// What a peer process does; defined as a global, found by name in the process that runs it.
+class PeerRole {
+ public:
+  using Body = int (*)(PeerProcess::Link* link, const Subject& subject);
+  PeerRole(const char* name, Body body);
+
+  // Whether this process is to play a role; if so plays it and gives its exit status.
+  static bool Play(int* status);
 };
 
 // One side of a pair across processes: the accepting one, then the other.

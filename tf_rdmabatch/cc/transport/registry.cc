@@ -1,19 +1,18 @@
 #include "tf_rdmabatch/cc/transport/registry.h"
 
 #include "tf_rdmabatch/cc/transport/shm/shm.h"
-#if RDMABATCH_HAVE_VERBS && __has_include("tf_rdmabatch/cc/transport/verbs/verbs.h")
+#if RDMABATCH_HAVE_VERBS
 #include "tf_rdmabatch/cc/transport/verbs/verbs.h"
 #endif
 
 namespace rdmabatch {
 namespace {
 
-#if !(RDMABATCH_HAVE_VERBS && __has_include("tf_rdmabatch/cc/transport/verbs/verbs.h"))
+#if !RDMABATCH_HAVE_VERBS
 Status NotBuilt() {
   return {StatusCode::kUnimplemented,
           "this build was made without the libibverbs headers: install libibverbs-dev and "
-          "librdmacm-dev (Debian) or "
-          "rdma-core-devel (Fedora), then build again"};
+          "librdmacm-dev (Debian) or rdma-core-devel (Fedora), then build again"};
 }
 
 const TransportFactory kVerbsTransport = {
