@@ -135,6 +135,8 @@ class Acceptor {
   virtual ~Acceptor() = default;
   // What the peer's Connect needs; at most 256 bytes.
   virtual const std::string& offer() const = 0;
+  // The accepted endpoint posts nothing before the peer's Connect has returned, which anything that
+  // the peer says afterwards proves (its memory descriptors do): iWARP does not allow it.
   virtual Result<std::unique_ptr<Endpoint>> Accept(const EndpointOptions& options,
                                                    Deadline deadline) = 0;
 };

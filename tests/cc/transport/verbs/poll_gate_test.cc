@@ -20,11 +20,15 @@ TEST(VerbsPollGate, NothingIsFreedWhileAPollUsesIt) {
   std::atomic<uint64_t> uses{0};
   std::thread progress([&] {
     while (!stop.load(std::memory_order_relaxed)) {
-      const PollGate::Inside inside(&gate);
-      Endpoint* endpoint = place.load(std::memory_order_seq_cst);
-      if (endpoint == nullptr) continue;
-      ++endpoint->polls;
-      uses.fetch_add(1, std::memory_order_relaxed);
+      {
+        const PollGate::Inside inside(&gate);
+        Endpoint* endpoint = place.load(std::memory_order_seq_cst);
+        if (endpoint != nullptr) {
+          ++endpoint->polls;
+          uses.fetch_add(1, std::memory_order_relaxed);
+        }
+      }
+      if (uses.load(std::memory_order_relaxed) % 4 == 0) std::this_thread::yield();
     }
   });
   uint64_t counted = 0;

@@ -26,6 +26,7 @@ namespace verbs {
   X(get_cq_event)                    \
   X(get_device_list)                 \
   X(get_device_name)                 \
+  X(modify_qp)                       \
   X(query_device)                    \
   X(query_port)                      \
   X(reg_mr)                          \

@@ -15,6 +15,7 @@ namespace {
 constexpr uint8_t kRetryCount = 6;
 // A receiver that is short of receives is slow, not dead: 7 is for ever.
 constexpr uint8_t kRnrRetryCount = 7;
+constexpr uint8_t kMinRnrTimer = 12;  // 0.64 ms
 
 Status CheckOptions(const EndpointOptions& options) {
   if (options.counters == nullptr) return {StatusCode::kInvalidArgument, "no counters"};
@@ -86,7 +87,6 @@ Status VerbsEndpoint::CreateQueuePair(ReceiveGroup* group) {
     attributes.cap.max_recv_sge = 1;
     attributes.cap.max_inline_data = max_inline;
     attributes.qp_type = IBV_QPT_RC;
-    // rdma_cm lets the peer write and read; what it reaches is decided by registration alone.
     if (Lib().cm.create_qp(id_.get(), transport_->protection_domain(), &attributes) == 0) {
       queue_pair_.reset(id_.get());
       // Some devices report more than works.
@@ -117,7 +117,7 @@ Status VerbsEndpoint::Connect(const Cookie& cookie, Deadline deadline) {
   param.retry_count = kRetryCount;
   param.rnr_retry_count = kRnrRetryCount;
   if (Lib().cm.connect(id_.get(), &param) != 0) return ErrnoStatus("rdma_connect", errno);
-  return channel_.Expect(RDMA_CM_EVENT_ESTABLISHED, "connecting", deadline);
+  return FinishConnecting("connecting", deadline);
 }
 
 Status VerbsEndpoint::Accept(const rdma_conn_param& request, Deadline deadline) {
@@ -128,7 +128,20 @@ Status VerbsEndpoint::Accept(const rdma_conn_param& request, Deadline deadline) 
   param.responder_resources = std::min(max_reads, request.responder_resources);
   param.rnr_retry_count = kRnrRetryCount;
   if (Lib().cm.accept(id_.get(), &param) != 0) return ErrnoStatus("rdma_accept", errno);
-  return channel_.Expect(RDMA_CM_EVENT_ESTABLISHED, "accepting", deadline);
+  return FinishConnecting("accepting", deadline);
+}
+
+Status VerbsEndpoint::FinishConnecting(const char* what, Deadline deadline) {
+  RDMABATCH_RETURN_IF_ERROR(channel_.Expect(RDMA_CM_EVENT_ESTABLISHED, what, deadline));
+  if (transport_->device().fabric() == Fabric::kIwarp) return Status::Ok();
+  // rdma_cm also allows atomics, and makes a sender wait 655 ms when there is no receive for it.
+  ibv_qp_attr attributes{};
+  attributes.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+  attributes.min_rnr_timer = kMinRnrTimer;
+  const int error =
+      Lib().ibv.modify_qp(id_->qp, &attributes, IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER);
+  if (error != 0) return ErrnoStatus("restricting a queue pair", error);
+  return Status::Ok();
 }
 
 Result<std::string> VerbsEndpoint::Export(const LocalMemory& memory) {

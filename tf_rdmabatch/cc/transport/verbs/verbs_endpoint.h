@@ -67,6 +67,7 @@ class VerbsEndpoint final : public Endpoint {
                 const EndpointOptions& options);
   Status CreateQueues();
   Status CreateQueuePair(ReceiveGroup* group);
+  Status FinishConnecting(const char* what, Deadline deadline);
   void Disconnect();
 
   VerbsTransport* const transport_;
