@@ -20,9 +20,11 @@ Status Unavailable(const char* library) {
               "); on Debian: apt-get install libibverbs1 librdmacm1 ibverbs-providers"};
 }
 
+// Finds `symbol`, or notes it as missing.
 template <typename Function>
-bool Resolve(void* handle, const char* symbol, Function* function) {
+bool Resolve(void* handle, const char* symbol, Function* function, const char** missing) {
   *function = reinterpret_cast<Function>(dlsym(handle, symbol));
+  if (*function == nullptr) *missing = symbol;
   return *function != nullptr;
 }
 
@@ -31,15 +33,14 @@ Status Load(Library* library) {
   if (ibv == nullptr) return Unavailable("libibverbs.so.1");
   void* cm = dlopen("librdmacm.so.1", RTLD_NOW | RTLD_LOCAL);
   if (cm == nullptr) return Unavailable("librdmacm.so.1");
-#define RDMABATCH_X(name) \
-  if (!Resolve(ibv, "ibv_" #name, &library->ibv.name)) return Unavailable("ibv_" #name);
-  RDMABATCH_IBVERBS_SYMBOLS(RDMABATCH_X)
-#undef RDMABATCH_X
-#define RDMABATCH_X(name) \
-  if (!Resolve(cm, "rdma_" #name, &library->cm.name)) return Unavailable("rdma_" #name);
-  RDMABATCH_RDMACM_SYMBOLS(RDMABATCH_X)
-#undef RDMABATCH_X
-  return Status::Ok();
+  const char* missing = nullptr;
+#define RDMABATCH_IBV(name) &&Resolve(ibv, "ibv_" #name, &library->ibv.name, &missing)
+#define RDMABATCH_CM(name) &&Resolve(cm, "rdma_" #name, &library->cm.name, &missing)
+  const bool complete =
+      true RDMABATCH_IBVERBS_SYMBOLS(RDMABATCH_IBV) RDMABATCH_RDMACM_SYMBOLS(RDMABATCH_CM);
+#undef RDMABATCH_CM
+#undef RDMABATCH_IBV
+  return complete ? Status::Ok() : Unavailable(missing);
 }
 
 // Never destroyed: endpoints may be closed while the process ends.
