@@ -1,3 +1,4 @@
+// transport_peer TRANSPORT: exits with 0 if that transport can run here, else says why not.
 // transport_peer TRANSPORT IP: one endpoint, driven by lines on stdin, for peers that are written
 // with something else. It listens at IP and prints `offer HEX`; once the peer has connected it
 // prints `memory HEX` (64 KiB, remotely writable). Then it takes commands and answers each with a
@@ -62,13 +63,8 @@ T Need(Result<T> result, const char* what) {
 
 class Peer {
  public:
-  Peer(const std::string& transport, const std::string& ip) {
-    const TransportFactory* factory = FindTransport(transport);
-    if (factory == nullptr) {
-      std::fprintf(stderr, "transport_peer: no such transport: %s\n", transport.c_str());
-      std::exit(2);
-    }
-    transport_ = Need(factory->create(), "create");
+  Peer(const TransportFactory& factory, const std::string& ip) {
+    transport_ = Need(factory.create(), "create");
     arena_segment_ = Need(Segment::Create(kBytes), "memory");
     staging_segment_ = Need(Segment::Create(kBytes), "memory");
     arena_ = Need(transport_->RegisterMemory(arena_segment_, Access::kRemoteWrite), "register");
@@ -173,11 +169,18 @@ class Peer {
 }  // namespace rdmabatch
 
 int main(int argc, char** argv) {
-  if (argc != 3) {
-    std::fprintf(stderr, "usage: transport_peer TRANSPORT IP\n");
+  const rdmabatch::TransportFactory* factory =
+      argc == 2 || argc == 3 ? rdmabatch::FindTransport(argv[1]) : nullptr;
+  if (factory == nullptr) {
+    std::fprintf(stderr, "usage: transport_peer shm|verbs [IP]\n");
     return 2;
   }
-  rdmabatch::Peer peer(argv[1], argv[2]);
+  if (argc == 2) {
+    const rdmabatch::Status status = factory->probe();
+    if (!status.ok()) std::fprintf(stderr, "%s\n", status.message().c_str());
+    return status.ok() ? 0 : 1;
+  }
+  rdmabatch::Peer peer(*factory, argv[2]);
   std::string line;
   while (std::getline(std::cin, line)) std::cout << peer.Run(line) << std::endl;
   return 0;
