@@ -11,6 +11,8 @@ namespace {
 // Tries before a sender or reader goes to sleep; none of it helps on one processor.
 const int kSpins = sysconf(_SC_NPROCESSORS_ONLN) > 1 ? 200 : 1;
 
+constexpr int kRelaxes = 32;
+
 size_t BytesOf(const OutgoingMessage& message) { return message.head.size() + message.body.size(); }
 
 Status Missed(const Connection& connection, const char* what) {
@@ -49,13 +51,14 @@ Status Connection::SendPiece(Lane& lane, const OutgoingMessage& piece, uint8_t f
     SendOutcome outcome = lane.TrySend(piece, flags, more);
     if (outcome == SendOutcome::kSent) return Status::Ok();
     if (outcome == SendOutcome::kNoSlot && spin < kSpins) {
-      CpuRelax();
+      // Trying takes the send side, which the progress thread needs to make room.
+      for (int i = 0; i < kRelaxes; ++i) CpuRelax();
       continue;
     }
     spin = 0;
     const uint64_t key = lane.writable().Prepare();
     if (outcome == SendOutcome::kNoSlot) {
-      lane.WantEvents();
+      lane.WantSlots();
       outcome = lane.TrySend(piece, flags, more);
     }
     if (outcome != SendOutcome::kNoSlot) {

@@ -108,8 +108,11 @@ class Lane {
   // Ranges were checked.
   bool PostTransfers(Span<const Transfer> transfers, TransferBatch* batch);
 
-  // Receive side. Returns false when the peer broke the protocol (the lane has then failed).
-  void OnImmediate(uint32_t immediate);
+  // Receive side. True when HandleArrivals must follow, once all immediates that came by then were
+  // taken: only so is a slot never given back before the immediate that announced it was, which
+  // bounds the immediates that can wait (docs/protocol.md, credits).
+  bool OnImmediate(uint32_t immediate);
+  void HandleArrivals();
   // Work that waits for a completion or a credit; called by the progress thread. True when
   // something was done.
   bool Service();
@@ -136,6 +139,8 @@ class Lane {
   EventCount& writable() { return writable_; }
   // Before waiting on writable(): makes sure the progress thread is woken by completions.
   void WantEvents();
+  // The same, and has the peer say when a slot is free.
+  void WantSlots();
 
   Endpoint* endpoint() { return endpoint_.get(); }
   CounterValues counters() const;
@@ -164,7 +169,10 @@ class Lane {
   bool ConsumeMessages(const uint8_t* data, uint32_t slot, const SlotHeader& header,
                        uint32_t* holds);
   void Acknowledge(uint32_t slot);
-  void ReturnSlots(uint32_t word, uint64_t mask);
+  void ArriveOne(uint32_t slot);
+  void AcknowledgedOne(uint32_t slot);
+  bool HaveRoom(uint32_t requests);
+  bool PostBare(uint32_t immediate);
   void Violate(const char* what);
 
   uint8_t* SendSlot(uint32_t slot) const { return send_base_ + uint64_t{slot} * peer_.slot_bytes; }
@@ -214,6 +222,7 @@ class Lane {
   std::atomic<uint64_t> freed_dirty_{0};  // a bit a word
   std::atomic<bool> freed_notify_{false};
 
+  std::atomic<bool> slots_requested_{false};
   std::atomic<bool> wants_service_{false};
   std::atomic<bool> active_{false};
   std::atomic<bool> failed_{false};

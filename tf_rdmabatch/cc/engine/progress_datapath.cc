@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <sys/epoll.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "tf_rdmabatch/cc/base/clock.h"
@@ -15,6 +16,8 @@ constexpr size_t kCompletions = 64;
 constexpr int kPollsPerClock = 32;
 // Tasks wait until arrivals are handled, but not for ever on a busy engine.
 constexpr int kBusyPolls = 256;
+// Lanes that are confirmed one by one could keep the others waiting.
+constexpr int kDrainRounds = 1024;
 
 }  // namespace
 
@@ -45,18 +48,24 @@ bool ProgressThread::Poll() {
   Completion completions[kCompletions];
   bool busy = false;
   for (const auto& transport : transports_) {
-    const size_t n = transport->PollReceive(completions);
-    for (size_t i = 0; i < n; ++i) {
-      auto* lane = reinterpret_cast<Lane*>(completions[i].id);
-      if (completions[i].ok) {
-        lane->OnImmediate(completions[i].immediate);
-      } else {
-        lane->Fail({StatusCode::kUnavailable, completions[i].error});
-      }
-    }
-    busy |= n > 0;
+    size_t n;
+    int rounds = 0;
+    do {
+      n = transport->PollReceive(completions);
+      for (size_t i = 0; i < n; ++i) Arrive(completions[i]);
+      busy |= n > 0;
+    } while (n == kCompletions && ++rounds < kDrainRounds);
   }
+  for (Lane* lane : arrived_) lane->HandleArrivals();
+  arrived_.clear();
   return ServeLanes() || busy;
+}
+
+void ProgressThread::Arrive(const Completion& completion) {
+  auto* lane = reinterpret_cast<Lane*>(completion.id);
+  if (!completion.ok) return lane->Fail({StatusCode::kUnavailable, completion.error});
+  if (!lane->OnImmediate(completion.immediate)) return;
+  if (std::find(arrived_.begin(), arrived_.end(), lane) == arrived_.end()) arrived_.push_back(lane);
 }
 
 bool ProgressThread::ServeLanes() {

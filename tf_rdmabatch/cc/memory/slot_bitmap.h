@@ -99,9 +99,16 @@ class SlotReceiver {
 
   // Frees the slots of `mask`; returns the word to write to the sender's `freed`.
   uint64_t Free(uint32_t w, uint64_t mask) {
-    return freed_[w].fetch_xor(mask, std::memory_order_acq_rel) ^ mask;
+    return freed_[w].fetch_xor(mask, std::memory_order_seq_cst) ^ mask;
   }
-  uint64_t freed(uint32_t w) const { return freed_[w].load(std::memory_order_acquire); }
+  // Slots that are being consumed.
+  uint32_t held() const {
+    uint32_t held = 0;
+    for (uint32_t w = 0; w < words(); ++w)
+      held += static_cast<uint32_t>(PopCount(seen_[w] ^ freed(w)));
+    return held;
+  }
+  uint64_t freed(uint32_t w) const { return freed_[w].load(std::memory_order_seq_cst); }
 
  private:
   std::vector<uint64_t> seen_;
