@@ -14,6 +14,8 @@ namespace {
 constexpr size_t kCompletions = 64;
 // Looks at the clock only so often while it spins.
 constexpr int kPollsPerClock = 32;
+// On one processor: chances for the peers to run before it sleeps.
+constexpr int kYields = 16;
 // Tasks wait until arrivals are handled, but not for ever on a busy engine.
 constexpr int kBusyPolls = 256;
 // Lanes that are confirmed one by one could keep the others waiting.
@@ -23,24 +25,26 @@ constexpr int kDrainRounds = 1024;
 
 void ProgressThread::Run() {
   int64_t idle_since = 0;
-  int polls = 0;
+  int idle = 0;
   int busy = 0;
   while (!stop_.load(std::memory_order_relaxed)) {
     if (Poll()) {
-      idle_since = 0;
+      idle = 0;
       if (++busy < kBusyPolls) continue;
     }
     busy = 0;
     if (RunTasks()) continue;
-    if (spin_ns_ > 0) {
-      if (idle_since == 0) idle_since = NowNs();
-      if (++polls % kPollsPerClock != 0 || NowNs() - idle_since < spin_ns_) {
-        CpuRelax();
-        continue;
-      }
+    if (SeveralProcessors() && idle == 0) idle_since = NowNs();
+    ++idle;
+    const bool spin = SeveralProcessors()
+                          ? idle % kPollsPerClock != 0 || NowNs() - idle_since < spin_ns_
+                          : idle <= kYields && spin_ns_ > 0;
+    if (spin) {
+      RelaxOrYield(1);
+      continue;
     }
     Sleep();
-    idle_since = 0;
+    idle = 0;
   }
 }
 
