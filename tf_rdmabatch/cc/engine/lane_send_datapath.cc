@@ -175,6 +175,7 @@ uint32_t Lane::AppendWord(uint32_t length, uint64_t offset, uint64_t value) {
 
 bool Lane::PostChain(uint32_t length) {
   if (endpoint_->Post({chain_.data(), length}) == length) return true;
+  if (!failed()) PollSendLocked();  // it may know why
   if (!failed())
     Fail({StatusCode::kUnavailable, "the device refused work requests: the connection is broken"});
   return false;
