@@ -165,6 +165,7 @@ class Lane {
   void PollSendLocked();
 
   void ScanArrived();
+  bool Announced(uint32_t slot) const;
   bool Consume(uint32_t slot);
   bool ConsumeMessages(const uint8_t* data, uint32_t slot, const SlotHeader& header,
                        uint32_t* holds);
@@ -175,6 +176,9 @@ class Lane {
   bool PostBare(uint32_t immediate);
   void Violate(const char* what);
 
+  const uint8_t* SlotData(uint32_t slot) const {
+    return segment_.data() + my_layout_.slots + uint64_t{slot} * mine_.slot_bytes;
+  }
   uint8_t* SendSlot(uint32_t slot) const { return send_base_ + uint64_t{slot} * peer_.slot_bytes; }
 
   const uint32_t index_;
@@ -209,13 +213,15 @@ class Lane {
   uint32_t open_count_ = 0;
   uint32_t staged_slots_ = 0;
   uint32_t staged_bytes_ = 0;
-  uint64_t sequence_ = 0;
+  uint64_t batch_ = 0;                 // number of the next announcement
   std::vector<uint32_t> used_;         // bytes of each slot
   std::vector<WorkRequest> chain_;     // written once where nothing varies
   std::vector<uint64_t> word_values_;  // what the inline words of the chain are read from
 
   // Receive side, progress thread.
   SlotReceiver receiver_;
+  uint64_t batches_taken_ = 0;    // announcements whose immediate was taken
+  uint64_t batches_scanned_ = 0;  // announcements whose slots were looked for
   std::vector<std::atomic<uint32_t>> holds_;
 
   // From the receive side (or Release) to the send side.

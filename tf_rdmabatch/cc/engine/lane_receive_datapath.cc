@@ -21,7 +21,11 @@ bool Lane::OnImmediate(uint32_t immediate) {
   const uint32_t slot = immediate & ~kImmediateTypeMask;
   switch (immediate & kImmediateTypeMask) {
     case kImmediateWords:
-      if (immediate == kImmediateAnswer) slots_requested_.store(false, std::memory_order_release);
+      if (immediate == kImmediateAnswer) {
+        slots_requested_.store(false, std::memory_order_release);
+      } else {
+        ++batches_taken_;
+      }
       return true;
     case kImmediateRequest:
       freed_notify_.store(true, std::memory_order_seq_cst);
@@ -75,19 +79,30 @@ void Lane::ScanArrived() {
     if (!valid) return Violate("a slot was announced while in use");
     uint64_t consumed = 0;
     ForEachBit(news, [&](int bit) {
-      if (failed()) return;
-      if (Consume(w * kSlotsPerWord + static_cast<uint32_t>(bit))) consumed |= uint64_t{1} << bit;
+      const uint32_t slot = w * kSlotsPerWord + static_cast<uint32_t>(bit);
+      if (failed() || !Announced(slot)) return;
+      receiver_.See(w, uint64_t{1} << bit);
+      if (Consume(slot)) consumed |= uint64_t{1} << bit;
     });
     if (failed()) return;
     if (consumed == 0) continue;
     receiver_.Free(w, consumed);
     freed_dirty_.fetch_or(uint64_t{1} << w, std::memory_order_acq_rel);
   }
+  batches_scanned_ = batches_taken_;
+}
+
+// A word may show more than the immediates that were taken: without its immediate nothing grants
+// that a slot's payload is there. Its header then is of a later announcement, or still an old one.
+bool Lane::Announced(uint32_t slot) const {
+  SlotHeader header;
+  std::memcpy(&header, SlotData(slot), sizeof(header));
+  return header.batch - batches_scanned_ < batches_taken_ - batches_scanned_;
 }
 
 // Hands the messages of a slot to the host. True when the slot can go back at once.
 bool Lane::Consume(uint32_t slot) {
-  const uint8_t* data = segment_.data() + my_layout_.slots + uint64_t{slot} * mine_.slot_bytes;
+  const uint8_t* data = SlotData(slot);
   SlotHeader header;
   std::memcpy(&header, data, sizeof(header));
   if (header.used < sizeof(header) || header.used > mine_.slot_bytes) {

@@ -66,7 +66,7 @@ void Lane::Append(const OutgoingMessage& message, uint8_t flags, uint32_t payloa
 }
 
 void Lane::CloseSlot() {
-  const SlotHeader header{open_used_, static_cast<uint16_t>(open_count_), 0, sequence_++};
+  const SlotHeader header{open_used_, static_cast<uint16_t>(open_count_), 0, batch_};
   std::memcpy(SendSlot(open_slot_), &header, sizeof(header));
   used_[open_slot_] = open_used_;
   open_slot_ = kNoSlot;
@@ -116,6 +116,7 @@ bool Lane::FlushLocked() {
   }
   staged_slots_ = 0;
   staged_bytes_ = 0;
+  ++batch_;
   counters_.batches_sent.Add(1);
   chain_[length - 1].op = OpCode::kWriteImm;
   chain_[length - 1].immediate = kImmediateWords;
@@ -206,7 +207,8 @@ bool Lane::HaveRoom(uint32_t requests) {
   if (endpoint_->send_queue_free() >= requests) return true;
   counters_.queue_stalls.Add(1);
   WantEventsLocked();
-  return false;
+  PollSendLocked();  // a completion may have come before the wish to be woken by it
+  return endpoint_->send_queue_free() >= requests;
 }
 
 // One request at a time, so that its answers cannot pile up at a slow waiter.
@@ -356,13 +358,20 @@ bool Lane::Service() {
     advanced = endpoint_->chains_in_flight() < before;
     wants_service_.store(false, std::memory_order_relaxed);
     endpoint_->WantSendEvents(false);
-    if (!PostFreedLocked()) return advanced;
     const bool gathered = staged_slots_ > 0 || open_slot_ != kNoSlot;
-    if (gathered && endpoint_->chains_in_flight() < chains_in_flight_) {
+    if (!PostFreedLocked()) {
+      // It asked to be woken.
+    } else if (gathered && endpoint_->chains_in_flight() < chains_in_flight_) {
       FlushLocked();
       advanced = true;
     } else if (gathered || (!advanced && endpoint_->chains_in_flight() > 0)) {
       WantEventsLocked();
+    }
+    if (wants_service()) {
+      // A completion may have come before the wish to be woken by it, just before the sleep.
+      const uint32_t waiting = endpoint_->chains_in_flight();
+      PollSendLocked();
+      advanced |= endpoint_->chains_in_flight() < waiting;
     }
   }
   if (advanced) writable_.Notify();

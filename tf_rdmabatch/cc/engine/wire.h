@@ -27,7 +27,7 @@ struct SlotHeader {
   uint32_t used;   // bytes, this header included
   uint16_t count;  // messages
   uint16_t reserved;
-  uint64_t sequence;
+  uint64_t batch;  // number of the announcement that it belongs to, from 0
 };
 static_assert(sizeof(SlotHeader) == 16);
 

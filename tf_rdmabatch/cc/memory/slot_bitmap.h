@@ -80,20 +80,24 @@ class SlotReceiver {
 
   uint32_t words() const { return static_cast<uint32_t>(seen_.size()); }
 
-  // Slots of word `w` that are new in `arrived`, marked as seen. `*valid` turns false when one of
-  // them was still being consumed: a correct sender cannot announce it.
-  uint64_t News(uint32_t w, uint64_t arrived, bool* valid) {
+  // Slots of word `w` that are new in `arrived`. `*valid` turns false when one of them is still
+  // being consumed: a correct sender cannot announce it.
+  uint64_t News(uint32_t w, uint64_t arrived, bool* valid) const {
     uint64_t news = arrived ^ seen_[w];
     if ((news & (seen_[w] ^ freed(w))) != 0) *valid = false;
-    seen_[w] = arrived;
     return news;
   }
 
-  // The same for one slot that was announced by itself.
+  // Marks news as seen. What is not marked is news again.
+  void See(uint32_t w, uint64_t mask) { seen_[w] ^= mask; }
+
+  // The same for one slot that was announced by itself; false when it is still being consumed.
   bool SeeOne(uint32_t slot) {
-    uint32_t w = slot / kSlotsPerWord;
+    const uint32_t w = slot / kSlotsPerWord;
+    const uint64_t mask = uint64_t{1} << (slot % kSlotsPerWord);
     bool valid = true;
-    News(w, seen_[w] ^ (uint64_t{1} << (slot % kSlotsPerWord)), &valid);
+    News(w, seen_[w] ^ mask, &valid);
+    See(w, mask);
     return valid;
   }
 
