@@ -5,6 +5,7 @@
 // is in -> collected -> published under the next version. Under Consistency::kBsp a contribution
 // names its step: one of the past is refused, one of the next step waits in its slot until the
 // block was collected. Under kAsp contributions are added as they come and collected at any time.
+// The first step is 1.
 #ifndef TF_RDMABATCH_CC_ENGINE_STORE_H_
 #define TF_RDMABATCH_CC_ENGINE_STORE_H_
 
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "tf_rdmabatch/cc/base/clock.h"
+#include "tf_rdmabatch/cc/base/counters.h"
 #include "tf_rdmabatch/cc/base/export.h"
 #include "tf_rdmabatch/cc/base/status.h"
 #include "tf_rdmabatch/cc/engine/connection.h"
@@ -57,21 +59,29 @@ class RDMABATCH_EXPORT ParameterServer : public MessageSink {
   // kAlreadyExists.
   Status Serve(const ParameterSpec& spec);
   // Waits until every block of `step` is complete and takes the sum: copies it to `destination`
-  // (`bytes` long, may be null to take it without looking) and makes room for the next step. kAsp:
-  // whatever came since the last Collect; then
-  // `*contributions` (optional) is how many whole pushes that was at least.
+  // (`bytes` long, may be null to take it without looking) and makes room for the next step. A call
+  // that fails took nothing. kUnavailable names a contributor whose connection ended before its
+  // contribution was complete; another connection may open the parameter and push in its place.
+  // kAsp: whatever came since the last Collect, without a wait; then `*contributions` (optional) is
+  // how many whole pushes that was at least. kFailedPrecondition: not the step that is awaited, or
+  // another Collect of this parameter is under way.
   Status Collect(const std::string& name, uint64_t step, void* destination, uint64_t bytes,
                  Deadline deadline, uint64_t* contributions = nullptr);
   // Publishes `source` under `version` (greater than the last; 1 is the first) and tells the
-  // workers that opened it. `source` equal to published(name) publishes in place, without a copy.
+  // workers that opened it, never waiting for one: a worker without a free slot is told later.
+  // `source` equal to published(name) publishes in place, without a copy; a kAsp reader may then
+  // have seen parts of the update before.
   Status Publish(const std::string& name, uint64_t version, const void* source, uint64_t bytes);
   // The published region's memory, for updates in place. Stays valid while the server lives.
   Result<uint8_t*> published(const std::string& name);
   Result<ParameterInfo> Info(const std::string& name) const;
   std::vector<std::string> names() const;
-  // Ends every wait with kCancelled.
+  // Ends every wait with kCancelled, those to come included.
   void Cancel();
+  // Copies and sums made here, and what was refused. An engine's own counters do not have them.
+  CounterValues counters() const;
 
+  // Uses the connection's context.
   void OnConnected(Connection& connection) override;
   Disposition OnMessage(Connection& connection, const IncomingMessage& message) override;
   void OnClosed(Connection& connection, const Status& status) override;
@@ -87,16 +97,21 @@ class RDMABATCH_EXPORT ParameterClient : public MessageSink {
   explicit ParameterClient(MessageSink* next = nullptr);
   ~ParameterClient() override;
 
+  // Lets Pull allocate staging memory; needed before a Pull over a transport that does not reach
+  // the server's memory directly.
+  void Attach(Engine* engine);
+
   class Parameter;  // an open parameter; opaque
 
   // Waits until the server serves the name.
   Result<std::shared_ptr<Parameter>> Open(std::shared_ptr<Connection> server,
                                           const std::string& name, Deadline deadline);
+  // As it was when it was opened.
   static const ParameterInfo& Info(const Parameter& parameter);
 
   // Sends this contributor's blocks of `step`; returns when all of them are in slots (the memory
-  // may be reused). A refusal by the server (a step of the past) ends a later call on this
-  // parameter with its text.
+  // may be reused). After kDeadlineExceeded the same call goes on where it stopped. A refusal by
+  // the server (a step of the past) ends a later call on this parameter with its text.
   Status Push(Parameter& parameter, uint64_t step, uint32_t contributor, const void* source,
               uint64_t bytes, Deadline deadline);
   // Waits until `version` (or a later one) of each block is published and reads it with one-sided
@@ -106,8 +121,9 @@ class RDMABATCH_EXPORT ParameterClient : public MessageSink {
   Status Pull(Parameter& parameter, uint64_t version, void* destination, uint64_t bytes,
               Deadline deadline, const Region* region = nullptr, uint64_t* got = nullptr);
   Status WaitVersion(Parameter& parameter, uint64_t version, Deadline deadline);
-  // Ends every wait with kCancelled.
+  // Ends every wait with kCancelled, those to come included.
   void Cancel();
+  CounterValues counters() const;
 
   Disposition OnMessage(Connection& connection, const IncomingMessage& message) override;
   void OnClosed(Connection& connection, const Status& status) override;

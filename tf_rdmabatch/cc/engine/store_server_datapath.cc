@@ -1,0 +1,376 @@
+// Contributions, Collect and Publish.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "tf_rdmabatch/cc/engine/store_server.h"
+#include "tf_rdmabatch/cc/engine/sums.h"
+
+namespace rdmabatch {
+namespace {
+
+// Collect is woken once so many blocks are complete, not for each.
+constexpr uint32_t kBlocksPerWake = 16;
+// Workers are told once so much is published, so that they read while the rest is copied.
+constexpr uint64_t kBytesPerNotice = 4 << 20;
+
+std::string Number(uint64_t number) { return std::to_string(number); }
+
+}  // namespace
+
+Disposition ParameterServer::Impl::OnPush(Connection& connection, const IncomingMessage& message) {
+  const auto header = DecodePush(message.payload);
+  if (!header) return Disposition::kViolate;
+  auto* const peer = static_cast<StorePeer*>(connection.context());
+  ServedParameter* const p = table_.Find(header->parameter);
+  if (p == nullptr || peer == nullptr || !peer->opened.Has(header->parameter)) {
+    return Refuse(connection, peer, *header, StatusCode::kNotFound,
+                  "this connection has not opened it");
+  }
+  if (header->block >= p->info.blocks) {
+    return Refuse(connection, peer, *header, StatusCode::kOutOfRange,
+                  "it has no block " + Number(header->block));
+  }
+  if (header->bytes != BlockBytes(p->info, header->block)) {
+    return Refuse(
+        connection, peer, *header, StatusCode::kInvalidArgument,
+        Number(header->bytes) + " bytes are not the size of block " + Number(header->block));
+  }
+  if (p->bsp()) return PushBsp(connection, message, peer, *p, *header);
+  PushAsp(*p, *header, message.payload.data() + sizeof(PushHeader));
+  return Disposition::kDone;
+}
+
+Disposition ParameterServer::Impl::PushBsp(Connection& connection, const IncomingMessage& message,
+                                           StorePeer* peer, ServedParameter& p,
+                                           const PushHeader& header) {
+  if (header.contributor >= p.contributors.size()) {
+    return Refuse(connection, peer, header, StatusCode::kOutOfRange,
+                  "it has no contributor " + Number(header.contributor));
+  }
+  Contributor& contributor = p.contributors[header.contributor];
+  if (contributor.connection.load(std::memory_order_relaxed) != peer->id) {
+    AdoptContributor(p, header, peer);
+  }
+  ServedBlock& block = p.blocks[header.block];
+  uint64_t step = block.step.load(std::memory_order_acquire);
+  if (header.step == step + 1) {
+    bool reopened = false;
+    const Disposition held = HoldPush(connection, message, peer, p, header, &reopened);
+    if (!reopened) return held;
+    ++step;
+  }
+  if (header.step < step) {
+    return Refuse(
+        connection, peer, header, StatusCode::kFailedPrecondition,
+        "step " + Number(header.step) + " is of the past, step " + Number(step) + " is awaited");
+  }
+  if (header.step > step) {
+    return Refuse(
+        connection, peer, header, StatusCode::kFailedPrecondition,
+        "step " + Number(header.step) + " is too far ahead, step " + Number(step) + " is awaited");
+  }
+  if (!Contribute(p, header.block, header.contributor, message.payload.data() + sizeof(PushHeader),
+                  &progress_counters_)) {
+    // Whoever replaces a contributor cannot know which blocks had arrived.
+    if (header.step == contributor.takeover_step) return Disposition::kDone;
+    return Refuse(connection, peer, header, StatusCode::kAlreadyExists,
+                  "contributor " + Number(header.contributor) + " has contributed block " +
+                      Number(header.block) + " of step " + Number(step));
+  }
+  if (block.count.load(std::memory_order_relaxed) == p.info.spec.contributors) {
+    block.completed.store(step, std::memory_order_release);
+    AnnounceComplete(p);
+  }
+  return Disposition::kDone;
+}
+
+// Owner of the block. False: this contribution is in already.
+bool ParameterServer::Impl::Contribute(ServedParameter& p, uint32_t block, uint32_t contributor,
+                                       const uint8_t* data, Counters* counters) {
+  std::atomic<uint64_t>& bits = p.BitsOf(block, contributor);
+  const uint64_t old = bits.load(std::memory_order_relaxed);
+  const uint64_t bit = uint64_t{1} << (contributor % 64);
+  if ((old & bit) != 0) return false;
+  Accumulate(p, block, data, counters);
+  bits.store(old | bit, std::memory_order_relaxed);
+  return true;
+}
+
+void ParameterServer::Impl::Accumulate(ServedParameter& p, uint32_t block, const uint8_t* data,
+                                       Counters* counters) {
+  std::atomic<uint32_t>& count = p.blocks[block].count;
+  const uint32_t bytes = BlockBytes(p.info, block);
+  const uint32_t before = count.load(std::memory_order_relaxed);
+  if (before == 0) {
+    CopyStream(p.AccumulatorOf(block), data, bytes);
+  } else {
+    AddInto(p.info.spec.dtype, p.AccumulatorOf(block), data, bytes / DTypeSize(p.info.spec.dtype));
+  }
+  count.store(before + 1, std::memory_order_relaxed);
+  counters->copies.AddShared(1);
+  counters->bytes_copied.AddShared(bytes);
+}
+
+void ParameterServer::Impl::AnnounceComplete(ServedParameter& p) {
+  const uint64_t complete = p.completed_blocks.fetch_add(1, std::memory_order_seq_cst) + 1;
+  if (complete >= p.wake_at.load(std::memory_order_seq_cst)) p.progress.Notify();
+}
+
+void ParameterServer::Impl::PushAsp(ServedParameter& p, const PushHeader& header,
+                                    const uint8_t* data) {
+  SpinGuard guard(p.blocks[header.block].flag);
+  Accumulate(p, header.block, data, &progress_counters_);
+}
+
+// Keeps a contribution to the next step until Collect has taken this one. `*reopened`: it has just
+// now.
+Disposition ParameterServer::Impl::HoldPush(Connection& connection, const IncomingMessage& message,
+                                            StorePeer* peer, ServedParameter& p,
+                                            const PushHeader& header, bool* reopened) {
+  ServedBlock& block = p.blocks[header.block];
+  // At most half of the slots are held, so that the pushes that Collect waits for get through.
+  const uint32_t slots = engine.load(std::memory_order_relaxed)->options().slots;
+  HeldPush held;
+  held.contributor = header.contributor;
+  held.connection = connection.shared_from_this();
+  held.peer = peer->shared_from_this();
+  held.in_slot = message.holdable && peer->held.load(std::memory_order_relaxed) < slots / 2;
+  held.hold = message.hold;
+  const uint8_t* const data = message.payload.data() + sizeof(PushHeader);
+  if (!held.in_slot) held.copy.assign(data, data + header.bytes);
+  held.data = held.in_slot ? data : held.copy.data();
+
+  bool duplicate = false;
+  {
+    SpinGuard guard(block.flag);
+    if (block.step.load(std::memory_order_relaxed) == header.step) {
+      *reopened = true;
+      return Disposition::kDone;
+    }
+    if (peer->closed.load(std::memory_order_acquire)) return Disposition::kDone;
+    for (const HeldPush& other : block.held) duplicate |= other.contributor == header.contributor;
+    if (!duplicate) {
+      if (held.in_slot) peer->held.fetch_add(1, std::memory_order_relaxed);
+      const bool in_slot = held.in_slot;
+      block.held.push_back(std::move(held));
+      return in_slot ? Disposition::kHold : Disposition::kDone;
+    }
+  }
+  return Refuse(connection, peer, header, StatusCode::kAlreadyExists,
+                "contributor " + Number(header.contributor) + " has contributed block " +
+                    Number(header.block) + " of step " + Number(header.step));
+}
+
+void ParameterServer::Impl::AdoptContributor(ServedParameter& p, const PushHeader& header,
+                                             StorePeer* peer) {
+  Contributor& contributor = p.contributors[header.contributor];
+  std::lock_guard<std::mutex> lock(p.members);
+  contributor.takeover_step = std::exchange(contributor.left_behind, false) ? header.step : 0;
+  contributor.name = peer->name;
+  contributor.connection.store(peer->id, std::memory_order_relaxed);
+  contributor.ended =
+      peer->closed.load(std::memory_order_acquire)
+          ? Status(StatusCode::kUnavailable, "the connection to " + peer->name + " ended")
+          : Status::Ok();
+}
+
+Status ParameterServer::Impl::Collect(ServedParameter& p, uint64_t step, uint8_t* destination,
+                                      Deadline deadline) {
+  for (uint32_t b = 0; b < p.info.blocks; ++b) {
+    if (p.blocks[b].completed.load(std::memory_order_acquire) != step) {
+      Status waited = WaitComplete(p, b, step, deadline);
+      p.wake_at.store(~uint64_t{0}, std::memory_order_relaxed);
+      RDMABATCH_RETURN_IF_ERROR(waited);
+    }
+    if (destination == nullptr) continue;
+    const uint32_t bytes = BlockBytes(p.info, b);
+    CopyStream(destination + uint64_t{b} * p.info.spec.block_bytes, p.AccumulatorOf(b), bytes);
+    application_counters_.copies.AddShared(1);
+    application_counters_.bytes_copied.AddShared(bytes);
+  }
+  for (uint32_t b = 0; b < p.info.blocks; ++b) Reopen(p, b, step + 1);
+  p.step.store(step + 1, std::memory_order_release);
+  return Status::Ok();
+}
+
+Status ParameterServer::Impl::WaitComplete(ServedParameter& p, uint32_t block, uint64_t step,
+                                           Deadline deadline) {
+  const auto complete = [&](uint32_t b) {
+    return p.blocks[b].completed.load(std::memory_order_acquire) == step;
+  };
+  const uint32_t end = block + std::min(p.info.blocks - block, kBlocksPerWake);
+  while (!complete(block)) {
+    const uint64_t key = p.progress.Prepare();
+    // However many of these blocks complete from here on, the last of them reaches wake_at.
+    const uint64_t before = p.completed_blocks.load(std::memory_order_seq_cst);
+    uint32_t missing = 0;
+    for (uint32_t b = block; b < end; ++b) missing += complete(b) ? 0 : 1;
+    p.wake_at.store(before + missing, std::memory_order_seq_cst);
+    Status ending = Hopeless(p, block);
+    if (missing == 0 || !ending.ok() ||
+        p.completed_blocks.load(std::memory_order_seq_cst) >= before + missing) {
+      p.progress.Cancel();
+      if (ending.ok() || complete(block)) continue;
+      return ending;
+    }
+    if (!p.progress.Wait(key, deadline) && !complete(block)) {
+      return {StatusCode::kDeadlineExceeded, "collecting step " + Number(step) +
+                                                 " of parameter \"" + p.info.spec.name +
+                                                 "\" missed its deadline: " + Missing(p, block)};
+    }
+  }
+  return Status::Ok();
+}
+
+Status ParameterServer::Impl::Hopeless(ServedParameter& p, uint32_t block) {
+  if (cancelled_.load(std::memory_order_seq_cst)) {
+    return {StatusCode::kCancelled, "the parameter server was cancelled"};
+  }
+  const auto lost = [&](const std::string& who, const Status& why) {
+    return Status(StatusCode::kUnavailable,
+                  "parameter \"" + p.info.spec.name + "\" lost " + who + ": " + why.message());
+  };
+  std::lock_guard<std::mutex> lock(p.members);
+  size_t unknown = 0;
+  size_t live = 0;
+  for (uint32_t c = 0; c < p.contributors.size(); ++c) {
+    const Contributor& contributor = p.contributors[c];
+    if (contributor.connection.load(std::memory_order_relaxed) == 0) {
+      ++unknown;
+    } else if (contributor.ended.ok()) {
+      ++live;
+    } else if (!p.Contributed(block, c)) {
+      return lost("contributor " + Number(c), contributor.ended);
+    }
+  }
+  // A worker that died before its first push might be any contributor that is not known yet. Said
+  // once, since it might also have been a mere reader.
+  const size_t idle = p.openers.size() > live ? p.openers.size() - live : 0;
+  if (p.lost.empty() || unknown <= idle) return Status::Ok();
+  Status status = lost("a worker that had not contributed yet", p.lost.front());
+  p.lost.clear();
+  return status;
+}
+
+std::string ParameterServer::Impl::Missing(ServedParameter& p, uint32_t block) {
+  constexpr uint32_t kNamed = 4;
+  std::string text;
+  uint32_t missing = 0;
+  std::lock_guard<std::mutex> lock(p.members);
+  for (uint32_t c = 0; c < p.contributors.size(); ++c) {
+    if (p.Contributed(block, c) || ++missing > kNamed) continue;
+    const std::string& name = p.contributors[c].name;
+    text += (text.empty() ? "" : ", ") + std::string("contributor ") + Number(c) +
+            (name.empty() ? "" : " of " + name);
+  }
+  if (missing > kNamed) text += " and " + Number(missing - kNamed) + " more";
+  return "no block " + Number(block) + " from " + text;
+}
+
+// Opens the next step of a block that was collected, with what was held for it.
+void ParameterServer::Impl::Reopen(ServedParameter& p, uint32_t b, uint64_t step) {
+  ServedBlock& block = p.blocks[b];
+  block.count.store(0, std::memory_order_relaxed);
+  for (uint32_t w = 0; w < p.bit_words; ++w) {
+    p.bits[uint64_t{b} * p.bit_words + w].store(0, std::memory_order_relaxed);
+  }
+  bool complete = false;
+  while (true) {
+    std::vector<HeldPush> replay;
+    {
+      SpinGuard guard(block.flag);
+      if (block.held.empty()) {
+        complete = block.count.load(std::memory_order_relaxed) == p.info.spec.contributors;
+        if (complete) block.completed.store(step, std::memory_order_release);
+        block.step.store(step, std::memory_order_release);
+        break;
+      }
+      replay.swap(block.held);
+    }
+    for (HeldPush& held : replay) {
+      if (!Contribute(p, b, held.contributor, held.data, &application_counters_)) {
+        application_counters_.refused.AddShared(1);
+      }
+      held.Release();
+    }
+  }
+  if (complete) AnnounceComplete(p);
+}
+
+uint64_t ParameterServer::Impl::CollectNow(ServedParameter& p, uint8_t* destination) {
+  uint32_t pushes = ~uint32_t{0};
+  for (uint32_t b = 0; b < p.info.blocks; ++b) {
+    ServedBlock& block = p.blocks[b];
+    const uint32_t bytes = BlockBytes(p.info, b);
+    SpinGuard guard(block.flag);
+    const uint32_t count = block.count.load(std::memory_order_relaxed);
+    pushes = std::min(pushes, count);
+    block.count.store(0, std::memory_order_relaxed);
+    if (destination == nullptr) continue;
+    uint8_t* const to = destination + uint64_t{b} * p.info.spec.block_bytes;
+    if (count == 0) {
+      std::memset(to, 0, bytes);
+      continue;
+    }
+    CopyStream(to, p.AccumulatorOf(b), bytes);
+    application_counters_.copies.AddShared(1);
+    application_counters_.bytes_copied.AddShared(bytes);
+  }
+  p.step.fetch_add(1, std::memory_order_relaxed);
+  return pushes;
+}
+
+Status ParameterServer::Impl::Publish(ServedParameter& p, uint64_t version, const uint8_t* source) {
+  std::atomic<uint64_t>* const words = p.place.versions();
+  uint8_t* const data = p.place.data();
+  const bool in_place = source == data;
+  const uint64_t block_bytes = p.info.spec.block_bytes;
+  const uint64_t blocks_per_notice =
+      in_place ? p.info.blocks : std::max<uint64_t>(1, kBytesPerNotice / block_bytes);
+  {
+    std::lock_guard<std::mutex> lock(p.members);
+    for (Opener& opener : p.openers) opener.notified = 0;
+  }
+  for (uint64_t first = 0; first < p.info.blocks; first += blocks_per_notice) {
+    const auto end =
+        static_cast<uint32_t>(std::min<uint64_t>(p.info.blocks, first + blocks_per_notice));
+    for (uint64_t b = first; b < end; ++b) {
+      if (!in_place) {
+        const uint32_t bytes = BlockBytes(p.info, static_cast<uint32_t>(b));
+        words[b].store(2 * version - 1, std::memory_order_relaxed);
+        // Stores past the caches are ordered by nothing less.
+        std::atomic_thread_fence(std::memory_order_seq_cst);
+        CopyStream(data + b * block_bytes, source + b * block_bytes, bytes);
+        application_counters_.copies.AddShared(1);
+        application_counters_.bytes_copied.AddShared(bytes);
+      }
+      words[b].store(2 * version, std::memory_order_release);
+    }
+    if (end == p.info.blocks) p.version.store(version, std::memory_order_release);
+    Notify(p, end, version);
+  }
+  return Status::Ok();
+}
+
+// Tells every worker that blocks up to `end` are published. One without a free slot hears of them
+// with the next notice, or after the last from the control thread.
+void ParameterServer::Impl::Notify(ServedParameter& p, uint32_t end, uint64_t version) {
+  std::lock_guard<std::mutex> lock(p.members);
+  for (Opener& opener : p.openers) {
+    auto connection = opener.peer->connection.lock();
+    if (connection == nullptr) continue;
+    const PublishedNotice notice{opener.cookie, opener.notified, end - opener.notified, 0, version};
+    const Span<const uint8_t> head(reinterpret_cast<const uint8_t*>(&notice), sizeof(notice));
+    const Status sent = connection->TrySend({MessageKind::kPublished, 0, head, {}});
+    if (sent.ok()) {
+      opener.notified = end;
+    } else if (sent.code() == StatusCode::kResourceExhausted && end == p.info.blocks) {
+      Enqueue([this, peer = opener.peer, cookie = opener.cookie, parameter = &p] {
+        SendSoon({peer, MessageKind::kPublished, {}, parameter, cookie});
+      });
+    }
+  }
+}
+
+}  // namespace rdmabatch

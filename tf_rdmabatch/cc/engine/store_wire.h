@@ -1,0 +1,99 @@
+// What the parameter store's two halves send each other. docs/protocol.md explains it.
+//
+// Decoding takes bytes from a peer: every function says false (or nothing) to what does not parse,
+// and checks what can be checked without the parameter.
+#ifndef TF_RDMABATCH_CC_ENGINE_STORE_WIRE_H_
+#define TF_RDMABATCH_CC_ENGINE_STORE_WIRE_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "tf_rdmabatch/cc/base/span.h"
+#include "tf_rdmabatch/cc/base/status.h"
+#include "tf_rdmabatch/cc/engine/store.h"
+
+namespace rdmabatch {
+
+inline constexpr size_t kMaxParameterName = 256;
+inline constexpr size_t kMaxRank = 32;
+inline constexpr uint64_t kMaxParameterBytes = uint64_t{1} << 44;
+inline constexpr uint32_t kBlockAlignment = 64;
+
+// kPush: this header, then the block. Its size puts a lone block at a cache line of its slot.
+struct PushHeader {
+  uint32_t parameter;
+  uint32_t block;
+  uint64_t step;
+  uint32_t contributor;
+  uint32_t bytes;  // that follow
+  uint64_t reserved;
+};
+static_assert(sizeof(PushHeader) == 32);
+
+// The header of a push whose length is what it says.
+std::optional<PushHeader> DecodePush(Span<const uint8_t> payload);
+
+// kPublished. `cookie` is the worker's name for its open parameter.
+struct PublishedNotice {
+  uint32_t cookie;
+  uint32_t first;  // block
+  uint32_t count;
+  uint32_t reserved;
+  uint64_t version;
+};
+static_assert(sizeof(PublishedNotice) == 24);
+
+std::optional<PublishedNotice> DecodePublished(Span<const uint8_t> payload);
+
+// kOpen
+struct OpenRequest {
+  uint32_t cookie = 0;
+  std::string name;
+};
+
+std::string Encode(const OpenRequest& request);
+std::optional<OpenRequest> DecodeOpen(Span<const uint8_t> payload);
+
+// kOpened
+struct OpenReply {
+  uint32_t cookie = 0;
+  uint32_t id = 0;
+  ParameterInfo info;  // without the name, which the worker knows
+  std::string region;  // descriptor, for Connection::Import
+  uint64_t region_bytes = 0;
+  uint64_t versions_offset = 0;  // a word a block
+  uint64_t data_offset = 0;
+};
+
+std::string Encode(const OpenReply& reply);
+// Sizes and offsets agree with each other and lie within region_bytes.
+std::optional<OpenReply> DecodeOpened(Span<const uint8_t> payload);
+
+// kRefused. A refusal that belongs to no open parameter has kNoCookie.
+inline constexpr uint32_t kNoCookie = ~uint32_t{0};
+struct Refusal {
+  uint32_t cookie = kNoCookie;
+  Status status;
+};
+
+std::string Encode(const Refusal& refusal);
+std::optional<Refusal> DecodeRefused(Span<const uint8_t> payload);
+
+// Fills in bytes and blocks from the spec's shape and block_bytes. kInvalidArgument says what is
+// wrong with the spec.
+Status Measure(ParameterInfo* info);
+
+inline uint32_t BlockBytes(const ParameterInfo& info, uint32_t block) {
+  const uint64_t begin = uint64_t{block} * info.spec.block_bytes;
+  const uint64_t rest = info.bytes - begin;
+  return rest < info.spec.block_bytes ? static_cast<uint32_t>(rest) : info.spec.block_bytes;
+}
+
+inline Span<const uint8_t> BytesOf(const std::string& bytes) {
+  return {reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()};
+}
+
+}  // namespace rdmabatch
+
+#endif  // TF_RDMABATCH_CC_ENGINE_STORE_WIRE_H_
