@@ -2,7 +2,9 @@
 #ifndef TF_RDMABATCH_CC_BASE_CLOCK_H_
 #define TF_RDMABATCH_CC_BASE_CLOCK_H_
 
+#include <sched.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <limits>
@@ -42,12 +44,28 @@ class Deadline {
   int64_t at_ns_;
 };
 
+// Whether another thread can run while this one spins.
+inline bool SeveralProcessors() {
+  static const bool several = sysconf(_SC_NPROCESSORS_ONLN) > 1;
+  return several;
+}
+
 inline void CpuRelax() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
 #elif defined(__aarch64__)
   asm volatile("yield");
 #endif
+}
+
+// One step of a bounded wait before sleeping: costs little where there are several processors, and
+// lets the other side run where there is one, for which sleeping and waking would cost much more.
+inline void RelaxOrYield(int relaxes) {
+  if (!SeveralProcessors()) {
+    sched_yield();
+    return;
+  }
+  for (int i = 0; i < relaxes; ++i) CpuRelax();
 }
 
 }  // namespace rdmabatch

@@ -8,8 +8,10 @@
 namespace rdmabatch {
 namespace {
 
-// Tries before a sender or reader goes to sleep; none of it helps on one processor.
-const int kSpins = sysconf(_SC_NPROCESSORS_ONLN) > 1 ? 200 : 1;
+// Tries before a sender or reader goes to sleep.
+const int kSpins = SeveralProcessors() ? 16 : 16;
+
+constexpr int kRelaxes = 8;
 
 size_t BytesOf(const OutgoingMessage& message) { return message.head.size() + message.body.size(); }
 
@@ -49,13 +51,14 @@ Status Connection::SendPiece(Lane& lane, const OutgoingMessage& piece, uint8_t f
     SendOutcome outcome = lane.TrySend(piece, flags, more);
     if (outcome == SendOutcome::kSent) return Status::Ok();
     if (outcome == SendOutcome::kNoSlot && spin < kSpins) {
-      CpuRelax();
+      // Trying takes the send side, which the progress thread needs to make room.
+      RelaxOrYield(kRelaxes);
       continue;
     }
     spin = 0;
     const uint64_t key = lane.writable().Prepare();
     if (outcome == SendOutcome::kNoSlot) {
-      lane.WantEvents();
+      lane.WantSlots();
       outcome = lane.TrySend(piece, flags, more);
     }
     if (outcome != SendOutcome::kNoSlot) {
@@ -221,7 +224,7 @@ Status Connection::RunTransfers(Span<const Transfer> transfers, Lane& lane, Dead
   for (int spin = 0; !lane.PostTransfers(transfers, &batch); ++spin) {
     if (lane.failed()) break;
     if (spin < kSpins) {
-      CpuRelax();
+      RelaxOrYield(1);
       continue;
     }
     spin = 0;

@@ -115,8 +115,8 @@ Status Handshake::TryTransports() {
   for (const std::string& reason : engine_->unavailable_) why += reason + "; ";
   for (const auto& transport : engine_->transports_) {
     const std::string name = transport->name();
-    if (name == "shm" && mine_.boot_id != peer_.boot_id) {
-      why += "shm: the peer is on another host; ";
+    if (!transport->reaches_other_hosts() && mine_.boot_id != peer_.boot_id) {
+      why += name + ": the peer is on another host; ";
       continue;
     }
     RDMABATCH_RETURN_IF_ERROR(Send(name));

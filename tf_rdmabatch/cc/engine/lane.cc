@@ -31,7 +31,6 @@ Lane::Lane(const Setup& setup, const EngineOptions& options)
       my_layout_(LayoutOf(setup.mine, setup.peer)),
       peer_layout_(LayoutOf(setup.peer, setup.mine)),
       sender_(setup.peer.slots),
-      sequence_(options.first_index == 0 ? 0 : ~uint64_t{0} - 1000),
       used_(setup.peer.slots),
       chain_(ChainCapacity(setup.mine, setup.peer)),
       word_values_(chain_.size()),

@@ -108,8 +108,11 @@ class Lane {
   // Ranges were checked.
   bool PostTransfers(Span<const Transfer> transfers, TransferBatch* batch);
 
-  // Receive side. Returns false when the peer broke the protocol (the lane has then failed).
-  void OnImmediate(uint32_t immediate);
+  // Receive side. True when HandleArrivals must follow, once all immediates that came by then were
+  // taken: only so is a slot never given back before the immediate that announced it was, which
+  // bounds the immediates that can wait (docs/protocol.md, credits).
+  bool OnImmediate(uint32_t immediate);
+  void HandleArrivals();
   // Work that waits for a completion or a credit; called by the progress thread. True when
   // something was done.
   bool Service();
@@ -136,6 +139,8 @@ class Lane {
   EventCount& writable() { return writable_; }
   // Before waiting on writable(): makes sure the progress thread is woken by completions.
   void WantEvents();
+  // The same, and has the peer say when a slot is free.
+  void WantSlots();
 
   Endpoint* endpoint() { return endpoint_.get(); }
   CounterValues counters() const;
@@ -160,13 +165,20 @@ class Lane {
   void PollSendLocked();
 
   void ScanArrived();
+  bool Announced(uint32_t slot) const;
   bool Consume(uint32_t slot);
   bool ConsumeMessages(const uint8_t* data, uint32_t slot, const SlotHeader& header,
                        uint32_t* holds);
   void Acknowledge(uint32_t slot);
-  void ReturnSlots(uint32_t word, uint64_t mask);
+  void ArriveOne(uint32_t slot);
+  void AcknowledgedOne(uint32_t slot);
+  bool HaveRoom(uint32_t requests);
+  bool PostBare(uint32_t immediate);
   void Violate(const char* what);
 
+  const uint8_t* SlotData(uint32_t slot) const {
+    return segment_.data() + my_layout_.slots + uint64_t{slot} * mine_.slot_bytes;
+  }
   uint8_t* SendSlot(uint32_t slot) const { return send_base_ + uint64_t{slot} * peer_.slot_bytes; }
 
   const uint32_t index_;
@@ -201,19 +213,22 @@ class Lane {
   uint32_t open_count_ = 0;
   uint32_t staged_slots_ = 0;
   uint32_t staged_bytes_ = 0;
-  uint64_t sequence_ = 0;
+  uint64_t batch_ = 0;                 // number of the next announcement
   std::vector<uint32_t> used_;         // bytes of each slot
   std::vector<WorkRequest> chain_;     // written once where nothing varies
   std::vector<uint64_t> word_values_;  // what the inline words of the chain are read from
 
   // Receive side, progress thread.
   SlotReceiver receiver_;
+  uint64_t batches_taken_ = 0;    // announcements whose immediate was taken
+  uint64_t batches_scanned_ = 0;  // announcements whose slots were looked for
   std::vector<std::atomic<uint32_t>> holds_;
 
   // From the receive side (or Release) to the send side.
   std::atomic<uint64_t> freed_dirty_{0};  // a bit a word
   std::atomic<bool> freed_notify_{false};
 
+  std::atomic<bool> slots_requested_{false};
   std::atomic<bool> wants_service_{false};
   std::atomic<bool> active_{false};
   std::atomic<bool> failed_{false};

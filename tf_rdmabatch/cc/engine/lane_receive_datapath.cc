@@ -1,4 +1,5 @@
-// The receiving hot path: OnImmediate -> ScanArrived -> Consume -> ReturnSlots -> PostFreedLocked.
+// The receiving hot path: OnImmediate, then HandleArrivals -> ScanArrived -> Consume
+// -> PostFreedLocked.
 #include <cstring>
 
 #include "tf_rdmabatch/cc/engine/lane.h"
@@ -11,32 +12,61 @@ constexpr uint32_t kProcessing = 1u << 31;
 
 }  // namespace
 
-void Lane::OnImmediate(uint32_t immediate) {
-  if (failed()) return;
-  if (!active_.load(std::memory_order_acquire))
-    return Violate("a message before the connection was agreed");
+bool Lane::OnImmediate(uint32_t immediate) {
+  if (failed()) return false;
+  if (!active_.load(std::memory_order_acquire)) {
+    Violate("a message before the connection was agreed");
+    return false;
+  }
   const uint32_t slot = immediate & ~kImmediateTypeMask;
   switch (immediate & kImmediateTypeMask) {
     case kImmediateWords:
-      ScanArrived();
-      writable_.Notify();
-      return;
+      if (immediate == kImmediateAnswer) {
+        slots_requested_.store(false, std::memory_order_release);
+      } else {
+        ++batches_taken_;
+      }
+      return true;
+    case kImmediateRequest:
+      freed_notify_.store(true, std::memory_order_seq_cst);
+      return true;
     case kImmediateSlot:
-      if (slot >= mine_.slots || !receiver_.SeeOne(slot))
-        return Violate("a slot was announced while in use");
-      if (Consume(slot)) Acknowledge(slot);
-      return;
-    case kImmediateAck: {
-      if (slot >= peer_.slots) return Violate("an acknowledgement of a slot that does not exist");
-      auto* word =
-          reinterpret_cast<uint64_t*>(segment_.data() + my_layout_.freed) + slot / kSlotsPerWord;
-      __atomic_fetch_xor(word, uint64_t{1} << (slot % kSlotsPerWord), __ATOMIC_ACQ_REL);
-      writable_.Notify();
-      return;
-    }
+      ArriveOne(slot);
+      return false;
     default:
-      return Violate("an immediate of unknown type");
+      AcknowledgedOne(slot);
+      return false;
   }
+}
+
+void Lane::ArriveOne(uint32_t slot) {
+  if (slot >= mine_.slots || !receiver_.SeeOne(slot)) {
+    return Violate("a slot was announced while in use");
+  }
+  if (Consume(slot)) Acknowledge(slot);
+}
+
+void Lane::AcknowledgedOne(uint32_t slot) {
+  if (slot >= peer_.slots) return Violate("an acknowledgement of a slot that does not exist");
+  auto* word =
+      reinterpret_cast<uint64_t*>(segment_.data() + my_layout_.freed) + slot / kSlotsPerWord;
+  __atomic_fetch_xor(word, uint64_t{1} << (slot % kSlotsPerWord), __ATOMIC_ACQ_REL);
+  writable_.Notify();
+}
+
+void Lane::HandleArrivals() {
+  if (failed()) return;
+  ScanArrived();
+  if (failed()) return;
+  // A sender that waits is answered now, or by the first Release when every slot is held.
+  if (freed_notify_.load(std::memory_order_seq_cst) && receiver_.held() < mine_.slots) {
+    freed_dirty_.fetch_or(1, std::memory_order_acq_rel);
+  }
+  if (freed_dirty_.load(std::memory_order_relaxed) != 0) {
+    SpinGuard guard(send_flag_);
+    if (!failed()) PostFreedLocked();
+  }
+  writable_.Notify();
 }
 
 // News is walked in slot order. A slot whose message somebody holds stays; the others go back
@@ -49,24 +79,36 @@ void Lane::ScanArrived() {
     if (!valid) return Violate("a slot was announced while in use");
     uint64_t consumed = 0;
     ForEachBit(news, [&](int bit) {
-      if (failed()) return;
-      if (Consume(w * kSlotsPerWord + static_cast<uint32_t>(bit))) consumed |= uint64_t{1} << bit;
+      const uint32_t slot = w * kSlotsPerWord + static_cast<uint32_t>(bit);
+      if (failed() || !Announced(slot)) return;
+      receiver_.See(w, uint64_t{1} << bit);
+      if (Consume(slot)) consumed |= uint64_t{1} << bit;
     });
     if (failed()) return;
-    if (consumed != 0) ReturnSlots(w, consumed);
+    if (consumed == 0) continue;
+    receiver_.Free(w, consumed);
+    freed_dirty_.fetch_or(uint64_t{1} << w, std::memory_order_acq_rel);
   }
+  batches_scanned_ = batches_taken_;
+}
+
+// A word may show more than the immediates that were taken: without its immediate nothing grants
+// that a slot's payload is there. Its header then is of a later announcement, or still an old one.
+bool Lane::Announced(uint32_t slot) const {
+  SlotHeader header;
+  std::memcpy(&header, SlotData(slot), sizeof(header));
+  return header.batch - batches_scanned_ < batches_taken_ - batches_scanned_;
 }
 
 // Hands the messages of a slot to the host. True when the slot can go back at once.
 bool Lane::Consume(uint32_t slot) {
-  const uint8_t* data = segment_.data() + my_layout_.slots + uint64_t{slot} * mine_.slot_bytes;
+  const uint8_t* data = SlotData(slot);
   SlotHeader header;
   std::memcpy(&header, data, sizeof(header));
   if (header.used < sizeof(header) || header.used > mine_.slot_bytes) {
     Violate("a slot says that it holds more than it can");
     return false;
   }
-  if ((header.flags & kSlotNotifyFreed) != 0) freed_notify_.store(true, std::memory_order_relaxed);
   holds_[slot].store(kProcessing, std::memory_order_relaxed);
   uint32_t holds = 0;
   if (!ConsumeMessages(data, slot, header, &holds)) return false;
@@ -110,27 +152,13 @@ void Lane::Acknowledge(uint32_t slot) {
   receiver_.Free(slot / kSlotsPerWord, uint64_t{1} << (slot % kSlotsPerWord));
   SpinGuard guard(send_flag_);
   if (failed()) return;
+  // Sized so that every slot's acknowledgement fits; only a broken device keeps it full.
   while (endpoint_->send_queue_free() < 2) {
     PollSendLocked();
     if (failed()) return;
   }
   counters_.acks.Add(1);
-  WorkRequest& request = chain_[0];
-  request.op = OpCode::kWriteImm;
-  request.immediate = kImmediateAck | slot;
-  request.length = 0;
-  request.inline_data = true;
-  request.local = send_base_;
-  request.remote = peer_memory_.address;
-  request.remote_key = peer_memory_.key;
-  PostChain(1);
-}
-
-void Lane::ReturnSlots(uint32_t word, uint64_t mask) {
-  receiver_.Free(word, mask);
-  freed_dirty_.fetch_or(uint64_t{1} << word, std::memory_order_acq_rel);
-  SpinGuard guard(send_flag_);
-  if (!failed()) PostFreedLocked();
+  PostBare(kImmediateAck | slot);
 }
 
 bool Lane::Release(uint32_t slot) {
@@ -140,9 +168,10 @@ bool Lane::Release(uint32_t slot) {
     Acknowledge(slot);
     return true;
   }
-  // Its chain's other slots went back long ago, so the sender may be waiting for this one alone.
-  freed_notify_.store(true, std::memory_order_relaxed);
-  ReturnSlots(slot / kSlotsPerWord, uint64_t{1} << (slot % kSlotsPerWord));
+  receiver_.Free(slot / kSlotsPerWord, uint64_t{1} << (slot % kSlotsPerWord));
+  freed_dirty_.fetch_or(uint64_t{1} << (slot / kSlotsPerWord), std::memory_order_acq_rel);
+  SpinGuard guard(send_flag_);
+  if (!failed()) PostFreedLocked();
   return true;
 }
 

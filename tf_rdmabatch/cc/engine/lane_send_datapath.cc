@@ -66,7 +66,7 @@ void Lane::Append(const OutgoingMessage& message, uint8_t flags, uint32_t payloa
 }
 
 void Lane::CloseSlot() {
-  const SlotHeader header{open_used_, static_cast<uint16_t>(open_count_), 0, sequence_++};
+  const SlotHeader header{open_used_, static_cast<uint16_t>(open_count_), 0, batch_};
   std::memcpy(SendSlot(open_slot_), &header, sizeof(header));
   used_[open_slot_] = open_used_;
   open_slot_ = kNoSlot;
@@ -106,14 +106,7 @@ bool Lane::Flush() {
 bool Lane::FlushLocked() {
   if (open_slot_ != kNoSlot) CloseSlot();
   if (staged_slots_ == 0) return true;
-  if (endpoint_->send_queue_free() < staged_slots_ + mine_.words() + peer_.words() + 1) {
-    PollSendLocked();
-    if (endpoint_->send_queue_free() < staged_slots_ + mine_.words() + peer_.words() + 1) {
-      counters_.queue_stalls.Add(1);
-      WantEventsLocked();
-      return false;
-    }
-  }
+  if (!HaveRoom(staged_slots_ + mine_.words() + peer_.words() + 1)) return false;
   uint32_t length = 0;
   for (uint32_t w = 0; w < peer_.words(); ++w) length = AppendSlots(length, w);
   length = AppendFreedWords(length);
@@ -123,6 +116,7 @@ bool Lane::FlushLocked() {
   }
   staged_slots_ = 0;
   staged_bytes_ = 0;
+  ++batch_;
   counters_.batches_sent.Add(1);
   chain_[length - 1].op = OpCode::kWriteImm;
   chain_[length - 1].immediate = kImmediateWords;
@@ -132,11 +126,9 @@ bool Lane::FlushLocked() {
 // One write for each run of neighbouring slots; none where the slots were composed in the peer's
 // memory.
 uint32_t Lane::AppendSlots(uint32_t length, uint32_t word) {
-  const bool starving = sender_.free_slots() < peer_.slots / 2;
   uint32_t run_end = kNoSlot;
   ForEachBit(sender_.Unannounced(word), [&](int bit) {
     const uint32_t slot = word * kSlotsPerWord + static_cast<uint32_t>(bit);
-    if (starving) reinterpret_cast<SlotHeader*>(SendSlot(slot))->flags = kSlotNotifyFreed;
     if (peer_memory_.direct != nullptr) return;
     if (run_end == slot && peer_.slot_bytes - used_[slot - 1] <= kMergeGap) {
       WorkRequest& run = chain_[length - 1];
@@ -166,7 +158,6 @@ uint32_t Lane::AppendFreedWords(uint32_t length) {
         AppendWord(length, peer_layout_.freed + word * sizeof(uint64_t), receiver_.freed(word));
     counters_.acks.Add(1);
   });
-  freed_notify_.store(false, std::memory_order_relaxed);
   return length;
 }
 
@@ -185,42 +176,70 @@ uint32_t Lane::AppendWord(uint32_t length, uint64_t offset, uint64_t value) {
 
 bool Lane::PostChain(uint32_t length) {
   if (endpoint_->Post({chain_.data(), length}) == length) return true;
+  if (!failed()) PollSendLocked();  // it may know why
   if (!failed())
     Fail({StatusCode::kUnavailable, "the device refused work requests: the connection is broken"});
   return false;
 }
 
-// The freed word is announced with an immediate only when the sender said that it runs out of
-// slots.
+// With an immediate only in answer to a sender that waits: others look at the words by themselves.
 bool Lane::PostFreedLocked() {
   if (freed_dirty_.load(std::memory_order_relaxed) == 0) return true;
-  if (endpoint_->send_queue_free() < mine_.words() + 1) {
-    PollSendLocked();
-    if (endpoint_->send_queue_free() < mine_.words() + 1) {
-      counters_.queue_stalls.Add(1);
-      WantEventsLocked();
-      return false;
-    }
-  }
-  const bool notify = freed_notify_.load(std::memory_order_relaxed);
+  if (!HaveRoom(mine_.words() + 1)) return false;
+  const bool answer = freed_notify_.exchange(false, std::memory_order_seq_cst);
   const uint32_t length = AppendFreedWords(0);
-  if (length == 0) return true;
-  if (notify) {
+  if (length == 0) {
+    if (answer) freed_notify_.store(true, std::memory_order_seq_cst);
+    return true;
+  }
+  if (answer) {
     chain_[length - 1].op = OpCode::kWriteImm;
-    chain_[length - 1].immediate = kImmediateWords;
+    chain_[length - 1].immediate = kImmediateAnswer;
   }
   return PostChain(length);
+}
+
+// False when the send queue has no room for `requests`; a completion then wakes the progress
+// thread.
+bool Lane::HaveRoom(uint32_t requests) {
+  if (endpoint_->send_queue_free() >= requests) return true;
+  PollSendLocked();
+  if (endpoint_->send_queue_free() >= requests) return true;
+  counters_.queue_stalls.Add(1);
+  WantEventsLocked();
+  PollSendLocked();  // a completion may have come before the wish to be woken by it
+  return endpoint_->send_queue_free() >= requests;
+}
+
+// One request at a time, so that its answers cannot pile up at a slow waiter.
+void Lane::WantSlots() {
+  SpinGuard guard(send_flag_);
+  if (failed()) return;
+  WantEventsLocked();
+  PollSendLocked();
+  if (failed() || confirm_ == Confirm::kEach) return;
+  if (slots_requested_.load(std::memory_order_acquire) || !HaveRoom(1)) return;
+  slots_requested_.store(true, std::memory_order_relaxed);
+  PostBare(kImmediateRequest);
+}
+
+bool Lane::PostBare(uint32_t immediate) {
+  WorkRequest& request = chain_[0];
+  request.op = OpCode::kWriteImm;
+  request.immediate = immediate;
+  request.length = 0;
+  request.inline_data = true;
+  request.local = send_base_;
+  request.remote = peer_memory_.address;
+  request.remote_key = peer_memory_.key;
+  return PostChain(1);
 }
 
 // The baseline: a slot and a post a message, the payload's own write announces it, and its
 // acknowledgement frees it.
 SendOutcome Lane::SendEach(const OutgoingMessage& message, uint8_t flags, uint32_t payload) {
   if (sender_.free_slots() + window_ <= peer_.slots) AbsorbFreed();
-  if (endpoint_->send_queue_free() < 2) PollSendLocked();
-  if (endpoint_->send_queue_free() < 2) {
-    counters_.queue_stalls.Add(1);
-    return SendOutcome::kNoSlot;
-  }
+  if (!HaveRoom(2)) return SendOutcome::kNoSlot;
   if (sender_.free_slots() + window_ <= peer_.slots || !OpenSlot()) {
     counters_.slot_stalls.Add(1);
     return SendOutcome::kNoSlot;
@@ -339,13 +358,20 @@ bool Lane::Service() {
     advanced = endpoint_->chains_in_flight() < before;
     wants_service_.store(false, std::memory_order_relaxed);
     endpoint_->WantSendEvents(false);
-    if (!PostFreedLocked()) return advanced;
     const bool gathered = staged_slots_ > 0 || open_slot_ != kNoSlot;
-    if (gathered && endpoint_->chains_in_flight() < chains_in_flight_) {
+    if (!PostFreedLocked()) {
+      // It asked to be woken.
+    } else if (gathered && endpoint_->chains_in_flight() < chains_in_flight_) {
       FlushLocked();
       advanced = true;
     } else if (gathered || (!advanced && endpoint_->chains_in_flight() > 0)) {
       WantEventsLocked();
+    }
+    if (wants_service()) {
+      // A completion may have come before the wish to be woken by it, just before the sleep.
+      const uint32_t waiting = endpoint_->chains_in_flight();
+      PollSendLocked();
+      advanced |= endpoint_->chains_in_flight() < waiting;
     }
   }
   if (advanced) writable_.Notify();

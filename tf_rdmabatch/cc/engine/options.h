@@ -28,8 +28,8 @@ struct EngineOptions {
   uint32_t batch_bytes =
       64u << 10;                  // a chain with this much payload is posted, more to come or not
   uint32_t chains_in_flight = 2;  // chains unperceived before messages gather for the next
-  double spin_us =
-      -1;  // polling before sleeping; negative: 50 where there are several CPUs, else 0
+  double spin_us = -1;            // polling before sleeping; negative: 50; on one processor it
+                                  // yields a few times instead, unless 0
   uint64_t max_message_bytes = uint64_t{1} << 30;
   uint32_t max_peers = 1024;
   double handshake_timeout_s = 10;

@@ -14,11 +14,7 @@
 namespace rdmabatch {
 namespace {
 
-// A spinning thread on the only processor would keep its peer from running.
-int64_t SpinNs(double spin_us) {
-  if (sysconf(_SC_NPROCESSORS_ONLN) < 2) return 0;
-  return static_cast<int64_t>((spin_us < 0 ? 50 : spin_us) * 1000);
-}
+int64_t SpinNs(double spin_us) { return static_cast<int64_t>((spin_us < 0 ? 50 : spin_us) * 1000); }
 
 Status FromErrno(const char* what) {
   return {StatusCode::kResourceExhausted, std::string(what) + ": " + std::strerror(errno)};

@@ -40,6 +40,7 @@ class ProgressThread {
  private:
   void Run();
   bool Poll();
+  void Arrive(const Completion& completion);
   bool ServeLanes();
   // True when there was a task.
   bool RunTasks();
@@ -55,6 +56,7 @@ class ProgressThread {
   Counter wakeups_;
 
   std::vector<std::shared_ptr<Connection>> connections_;  // progress thread
+  std::vector<Lane*> arrived_;                            // progress thread, within one Poll
   std::mutex mutex_;
   std::vector<std::function<void()>> tasks_;
   std::atomic<bool> has_tasks_{false};

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <sys/epoll.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "tf_rdmabatch/cc/base/clock.h"
@@ -13,31 +14,37 @@ namespace {
 constexpr size_t kCompletions = 64;
 // Looks at the clock only so often while it spins.
 constexpr int kPollsPerClock = 32;
+// On one processor: chances for the peers to run before it sleeps.
+constexpr int kYields = 16;
 // Tasks wait until arrivals are handled, but not for ever on a busy engine.
 constexpr int kBusyPolls = 256;
+// Lanes that are confirmed one by one could keep the others waiting.
+constexpr int kDrainRounds = 1024;
 
 }  // namespace
 
 void ProgressThread::Run() {
   int64_t idle_since = 0;
-  int polls = 0;
+  int idle = 0;
   int busy = 0;
   while (!stop_.load(std::memory_order_relaxed)) {
     if (Poll()) {
-      idle_since = 0;
+      idle = 0;
       if (++busy < kBusyPolls) continue;
     }
     busy = 0;
     if (RunTasks()) continue;
-    if (spin_ns_ > 0) {
-      if (idle_since == 0) idle_since = NowNs();
-      if (++polls % kPollsPerClock != 0 || NowNs() - idle_since < spin_ns_) {
-        CpuRelax();
-        continue;
-      }
+    if (SeveralProcessors() && idle == 0) idle_since = NowNs();
+    ++idle;
+    const bool spin = SeveralProcessors()
+                          ? idle % kPollsPerClock != 0 || NowNs() - idle_since < spin_ns_
+                          : idle <= kYields && spin_ns_ > 0;
+    if (spin) {
+      RelaxOrYield(1);
+      continue;
     }
     Sleep();
-    idle_since = 0;
+    idle = 0;
   }
 }
 
@@ -45,18 +52,24 @@ bool ProgressThread::Poll() {
   Completion completions[kCompletions];
   bool busy = false;
   for (const auto& transport : transports_) {
-    const size_t n = transport->PollReceive(completions);
-    for (size_t i = 0; i < n; ++i) {
-      auto* lane = reinterpret_cast<Lane*>(completions[i].id);
-      if (completions[i].ok) {
-        lane->OnImmediate(completions[i].immediate);
-      } else {
-        lane->Fail({StatusCode::kUnavailable, completions[i].error});
-      }
-    }
-    busy |= n > 0;
+    size_t n;
+    int rounds = 0;
+    do {
+      n = transport->PollReceive(completions);
+      for (size_t i = 0; i < n; ++i) Arrive(completions[i]);
+      busy |= n > 0;
+    } while (n == kCompletions && ++rounds < kDrainRounds);
   }
+  for (Lane* lane : arrived_) lane->HandleArrivals();
+  arrived_.clear();
   return ServeLanes() || busy;
+}
+
+void ProgressThread::Arrive(const Completion& completion) {
+  auto* lane = reinterpret_cast<Lane*>(completion.id);
+  if (!completion.ok) return lane->Fail({StatusCode::kUnavailable, completion.error});
+  if (!lane->OnImmediate(completion.immediate)) return;
+  if (std::find(arrived_.begin(), arrived_.end(), lane) == arrived_.end()) arrived_.push_back(lane);
 }
 
 bool ProgressThread::ServeLanes() {

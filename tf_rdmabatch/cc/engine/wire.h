@@ -11,23 +11,25 @@
 namespace rdmabatch {
 
 // Immediates: two bits of type, 30 of slot number.
-inline constexpr uint32_t kImmediateWords = 0;  // look at the `arrived` and `freed` words
-inline constexpr uint32_t kImmediateSlot = uint32_t{1} << 30;  // one slot arrived (confirm each)
-inline constexpr uint32_t kImmediateAck = uint32_t{2}
-                                          << 30;  // one slot is free again (confirm each)
 inline constexpr uint32_t kImmediateTypeMask = uint32_t{3} << 30;
+// Look at the `arrived` and `freed` words.
+inline constexpr uint32_t kImmediateWords = 0;
+// The same, in answer to kImmediateRequest.
+inline constexpr uint32_t kImmediateAnswer = 1;
+// One slot arrived, one slot is free again (confirm each).
+inline constexpr uint32_t kImmediateSlot = uint32_t{1} << 30;
+inline constexpr uint32_t kImmediateAck = uint32_t{2} << 30;
+// The sender waits for a slot: answer once one is free.
+inline constexpr uint32_t kImmediateRequest = uint32_t{3} << 30;
 
 // A slot: this header, then `count` messages, each padded to 8 bytes.
 struct SlotHeader {
   uint32_t used;   // bytes, this header included
   uint16_t count;  // messages
-  uint16_t flags;  // kSlotNotifyFreed
-  uint64_t sequence;
+  uint16_t reserved;
+  uint64_t batch;  // number of the announcement that it belongs to, from 0
 };
 static_assert(sizeof(SlotHeader) == 16);
-
-// The sender is running out of slots: announce its freed word with an immediate, so that it wakes.
-inline constexpr uint16_t kSlotNotifyFreed = 1;
 
 struct MessageHeader {
   uint32_t bytes;  // of payload

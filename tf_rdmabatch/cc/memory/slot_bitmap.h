@@ -80,28 +80,39 @@ class SlotReceiver {
 
   uint32_t words() const { return static_cast<uint32_t>(seen_.size()); }
 
-  // Slots of word `w` that are new in `arrived`, marked as seen. `*valid` turns false when one of
-  // them was still being consumed: a correct sender cannot announce it.
-  uint64_t News(uint32_t w, uint64_t arrived, bool* valid) {
+  // Slots of word `w` that are new in `arrived`. `*valid` turns false when one of them is still
+  // being consumed: a correct sender cannot announce it.
+  uint64_t News(uint32_t w, uint64_t arrived, bool* valid) const {
     uint64_t news = arrived ^ seen_[w];
     if ((news & (seen_[w] ^ freed(w))) != 0) *valid = false;
-    seen_[w] = arrived;
     return news;
   }
 
-  // The same for one slot that was announced by itself.
+  // Marks news as seen. What is not marked is news again.
+  void See(uint32_t w, uint64_t mask) { seen_[w] ^= mask; }
+
+  // The same for one slot that was announced by itself; false when it is still being consumed.
   bool SeeOne(uint32_t slot) {
-    uint32_t w = slot / kSlotsPerWord;
+    const uint32_t w = slot / kSlotsPerWord;
+    const uint64_t mask = uint64_t{1} << (slot % kSlotsPerWord);
     bool valid = true;
-    News(w, seen_[w] ^ (uint64_t{1} << (slot % kSlotsPerWord)), &valid);
+    News(w, seen_[w] ^ mask, &valid);
+    See(w, mask);
     return valid;
   }
 
   // Frees the slots of `mask`; returns the word to write to the sender's `freed`.
   uint64_t Free(uint32_t w, uint64_t mask) {
-    return freed_[w].fetch_xor(mask, std::memory_order_acq_rel) ^ mask;
+    return freed_[w].fetch_xor(mask, std::memory_order_seq_cst) ^ mask;
   }
-  uint64_t freed(uint32_t w) const { return freed_[w].load(std::memory_order_acquire); }
+  // Slots that are being consumed.
+  uint32_t held() const {
+    uint32_t held = 0;
+    for (uint32_t w = 0; w < words(); ++w)
+      held += static_cast<uint32_t>(PopCount(seen_[w] ^ freed(w)));
+    return held;
+  }
+  uint64_t freed(uint32_t w) const { return freed_[w].load(std::memory_order_seq_cst); }
 
  private:
   std::vector<uint64_t> seen_;

@@ -146,6 +146,8 @@ class Transport {
   virtual ~Transport() = default;
 
   virtual const char* name() const = 0;
+  // False where both ends must be on one host.
+  virtual bool reaches_other_hosts() const { return true; }
 
   virtual Result<LocalMemory> RegisterMemory(const Segment& segment, Access access) = 0;
   virtual void Deregister(const LocalMemory& memory) = 0;

@@ -87,6 +87,7 @@ class ShmTransport final : public Transport {
       : poll_set_(std::move(poll_set)), boot_id_(boot_id) {}
 
   const char* name() const override { return kShmTransport.name; }
+  bool reaches_other_hosts() const override { return false; }
 
   Result<LocalMemory> RegisterMemory(const Segment& segment, Access access) override {
     if (segment.data() == nullptr || segment.fd() < 0) {
