@@ -239,7 +239,9 @@ bool Lane::PostBare(uint32_t immediate) {
 // acknowledgement frees it.
 SendOutcome Lane::SendEach(const OutgoingMessage& message, uint8_t flags, uint32_t payload) {
   if (sender_.free_slots() + window_ <= peer_.slots) AbsorbFreed();
-  if (!HaveRoom(2)) return SendOutcome::kNoSlot;
+  const bool room = HaveRoom(2);
+  if (failed()) return SendOutcome::kFailed;
+  if (!room) return SendOutcome::kNoSlot;
   if (sender_.free_slots() + window_ <= peer_.slots || !OpenSlot()) {
     counters_.slot_stalls.Add(1);
     return SendOutcome::kNoSlot;
