@@ -71,7 +71,7 @@ Result<std::string> Connection::Export(const Region& region) {
   }
   ByteWriter writer;
   writer.U64(memory->bytes);
-  writer.U8(region.access() == Access::kRemoteWrite ? 1 : 0);
+  writer.U8(static_cast<uint8_t>(region.access()));
   writer.U16(static_cast<uint16_t>(lanes_.size()));
   for (const auto& lane : lanes_) {
     auto descriptor = lane->endpoint()->Export(*memory);
@@ -86,7 +86,9 @@ Result<RemoteRegion> Connection::Import(const std::string& descriptor) {
   ByteReader reader(descriptor);
   RemoteRegion region;
   region.bytes = reader.U64();
-  region.writable = reader.U8() == 1;
+  const auto access = static_cast<Access>(reader.U8());
+  region.readable = access == Access::kRemoteRead || access == Access::kRemoteReadWrite;
+  region.writable = access == Access::kRemoteWrite || access == Access::kRemoteReadWrite;
   if (reader.U16() != lanes_.size()) reader.Fail();
   for (size_t i = 0; i < lanes_.size() && reader.ok(); ++i) {
     const std::string one(reader.String(kMaxDescriptorBytes));
@@ -126,7 +128,7 @@ void Connection::Fail(const Status& status) {
 // The lane may be locked by this very thread: the progress thread tells everybody else.
 void Connection::OnLaneFailed(const Status& status) {
   std::shared_ptr<Connection> self = weak_from_this().lock();
-  if (self != nullptr && !closed()) engine_->FailLater(std::move(self), status);
+  if (self != nullptr && !closed() && !ending()) engine_->FailLater(std::move(self), status);
 }
 
 Status Connection::Named(const Status& status) const {
@@ -139,6 +141,8 @@ Status Connection::FailureOf(const Lane& lane) const {
 
 void Connection::Close() {
   if (closed()) return;
+  // The peer's answer to this close is no death of the peer.
+  SetEnding();
   Flush();
   const Deadline deadline = Deadline::After(kCloseSeconds);
   for (const auto& lane : lanes_) {

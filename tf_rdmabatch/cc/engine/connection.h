@@ -58,6 +58,7 @@ class RDMABATCH_EXPORT Region {
 struct RemoteRegion {
   std::vector<RemoteMemory> lanes;
   uint64_t bytes = 0;
+  bool readable = false;
   bool writable = false;
   // Where this process can reach it itself (shared memory), or null.
   uint8_t* direct() const { return lanes.empty() ? nullptr : lanes[0].direct; }

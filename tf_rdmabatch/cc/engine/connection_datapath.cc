@@ -185,6 +185,9 @@ Status Connection::CheckTransfer(const RegionTransfer& t, OpCode op) const {
   if (op == OpCode::kWrite && !t.remote->writable) {
     return {StatusCode::kPermissionDenied, "the remote region may only be read"};
   }
+  if (op == OpCode::kRead && !t.remote->readable) {
+    return {StatusCode::kPermissionDenied, "the remote region may only be written"};
+  }
   return Status::Ok();
 }
 

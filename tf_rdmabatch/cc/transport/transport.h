@@ -34,7 +34,7 @@ enum class OpCode : uint8_t {
 };
 
 // What a peer may do with registered memory: the least that works.
-enum class Access : uint8_t { kLocal, kRemoteRead, kRemoteWrite };
+enum class Access : uint8_t { kLocal, kRemoteRead, kRemoteWrite, kRemoteReadWrite };
 
 // Memory registered with a transport. A plain value; valid until Deregister.
 struct LocalMemory {

@@ -204,7 +204,7 @@ Result<std::string> ShmEndpoint::Export(const LocalMemory& memory) {
       Region region;
       region.id = next_region_id_;
       region.bytes = memory.bytes;
-      region.writable = memory.access == Access::kRemoteWrite ? 1 : 0;
+      region.writable = memory.access == Access::kRemoteRead ? 0 : 1;
       const int fds[] = {memory.fd};
       std::string bytes = Pack(region);
       auto sent = Send(socket_.get(), bytes, fds);

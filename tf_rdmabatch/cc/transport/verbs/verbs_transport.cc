@@ -25,6 +25,8 @@ int AccessFlags(Access access, Fabric fabric) {
       return IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ;
     case Access::kRemoteWrite:
       return IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+    case Access::kRemoteReadWrite:
+      return IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
     case Access::kLocal:
       break;
   }
