@@ -1,0 +1,63 @@
+"""Fixtures of the engine's tests: each runs over every transport that can run here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tf_rdmabatch import _core
+from tf_rdmabatch.engine import Connection, Engine
+
+TOKEN = "the token of these tests"
+
+
+@pytest.fixture(params=["shm", pytest.param("verbs", marks=pytest.mark.verbs)])
+def transport(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    for known, available, reason in _core.transports():
+        if known == name:
+            if not available:
+                pytest.skip(reason)
+            return name
+    pytest.skip(f"this build has no transport {name}")
+
+
+@pytest.fixture
+def make_engine(transport: str) -> Iterator[Callable[..., Engine]]:
+    engines = []
+
+    def make(name: str = "", **options: Any) -> Engine:
+        engine = Engine(**({"token": TOKEN, "transport": transport} | options), name=name)
+        engines.append(engine)
+        return engine
+
+    yield make
+    for engine in engines:
+        engine.close()
+
+
+@pytest.fixture
+def pair(
+    make_engine: Callable[..., Engine], until: Callable[[Callable[[], bool]], None]
+) -> tuple[Engine, Engine, Connection]:
+    """Return a listening engine, one that connected to it, and the connection."""
+    server, client = make_engine("server"), make_engine("client")
+    connection = client.connect(server.listen(), timeout=10)
+    until(lambda: len(server.connections) == 1)
+    return server, client, connection
+
+
+@pytest.fixture
+def until() -> Callable[[Callable[[], bool]], None]:
+    """Return a function that waits until a condition holds, at most 5 s."""
+
+    def wait(condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 5
+        while not condition():
+            assert time.monotonic() < deadline, "it did not happen in time"
+            time.sleep(0.005)
+
+    return wait
