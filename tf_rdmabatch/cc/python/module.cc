@@ -11,4 +11,5 @@ PYBIND11_MODULE(_core, module) {
   rdmabatch::python::RegisterConnection(module);
   rdmabatch::python::RegisterStore(module);
   rdmabatch::python::RegisterEngine(module);
+  rdmabatch::python::RegisterBench(module);
 }
