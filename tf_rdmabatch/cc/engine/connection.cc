@@ -110,7 +110,11 @@ void Connection::Activate() {
 }
 
 // Whoever comes first says why; everybody who waits learns it.
-void Connection::Fail(const Status& status) {
+void Connection::Fail(const Status& reason) {
+  // Once this side closes, what the peer's reaction looks like is not the reason.
+  const Status status = closing_.load(std::memory_order_acquire)
+                            ? Status(StatusCode::kCancelled, "closed by this side")
+                            : reason;
   {
     std::lock_guard<std::mutex> lock(status_mutex_);
     if (closed_.load(std::memory_order_relaxed)) return;
@@ -140,9 +144,7 @@ Status Connection::FailureOf(const Lane& lane) const {
 }
 
 void Connection::Close() {
-  if (closed()) return;
-  // The peer's answer to this close is no death of the peer.
-  SetEnding();
+  if (closed() || closing_.exchange(true, std::memory_order_acq_rel)) return;
   Flush();
   const Deadline deadline = Deadline::After(kCloseSeconds);
   for (const auto& lane : lanes_) {

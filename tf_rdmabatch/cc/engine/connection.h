@@ -168,6 +168,9 @@ class RDMABATCH_EXPORT Connection : public LaneHost,
   bool Serve();
   // Both sides are ready.
   void Activate();
+  // The handshake is over: the control thread may read the bootstrap connection.
+  void SetEstablished() { established_.store(true, std::memory_order_release); }
+  bool established() const { return established_.load(std::memory_order_acquire); }
   // The control thread has seen the end and need not look again.
   void SetEnding() { ending_.store(true, std::memory_order_relaxed); }
   bool ending() const { return ending_.load(std::memory_order_relaxed); }
@@ -205,7 +208,9 @@ class RDMABATCH_EXPORT Connection : public LaneHost,
   std::atomic<uint64_t> next_message_{0};
 
   std::atomic<bool> active_{false};
+  std::atomic<bool> established_{false};
   std::atomic<bool> ending_{false};
+  std::atomic<bool> closing_{false};
   std::atomic<bool> closed_{false};
   mutable std::mutex status_mutex_;
   Status status_;

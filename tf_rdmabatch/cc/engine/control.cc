@@ -80,7 +80,7 @@ void ControlThread::WatchOnce() {
   const auto connections = engine_->connections();
   std::vector<const std::shared_ptr<Connection>*> owners;
   for (const auto& connection : connections) {
-    if (connection->closed() || connection->ending()) continue;
+    if (!connection->established() || connection->closed() || connection->ending()) continue;
     fds.push_back({connection->bootstrap_->fd(), POLLIN, 0});
     owners.push_back(&connection);
     for (const auto& lane : connection->lanes_) {

@@ -104,14 +104,10 @@ Result<std::shared_ptr<Connection>> Engine::Establish(BootstrapSocket socket, bo
   Handshake handshake(this, std::move(socket), deadline);
   auto connection = active ? handshake.Connect() : handshake.Accept();
   if (!connection.ok()) return connection;
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    connections_.push_back(*connection);
-  }
+  (*connection)->SetEstablished();
   Log(LogLevel::kInfo,
       "connected to " + (*connection)->peer().ToString() + " over " + (*connection)->choice());
-  // It may have ended, or the engine stopped, before it was in the list.
-  if ((*connection)->closed()) Retire(connection->get());
+  // The engine may have stopped before it was in the list.
   if (stopping_.load(std::memory_order_acquire)) (*connection)->Close();
   control_->Wake();
   return connection;
@@ -152,6 +148,11 @@ void Engine::ResetCounters() {
   const CounterValues now = counters();
   std::lock_guard<std::mutex> lock(mutex_);
   baseline_ += now;
+}
+
+void Engine::Adopt(const std::shared_ptr<Connection>& connection) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  connections_.push_back(connection);
 }
 
 void Engine::FailLater(std::shared_ptr<Connection> connection, const Status& status) {

@@ -70,6 +70,8 @@ class RDMABATCH_EXPORT Engine {
   // Runs the handshake on a socket and, when it succeeds, adopts the connection.
   Result<std::shared_ptr<Connection>> Establish(BootstrapSocket socket, bool active,
                                                 Deadline deadline);
+  // Puts a connection into the list, before the peer may use it.
+  void Adopt(const std::shared_ptr<Connection>& connection);
   // Fails the connection from the progress thread, once what has arrived was handled.
   void FailLater(std::shared_ptr<Connection> connection, const Status& status);
   void Retire(Connection* connection);

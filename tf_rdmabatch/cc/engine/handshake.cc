@@ -256,6 +256,7 @@ Status Handshake::ExchangeSegments() {
 // Nobody sends before the other side is ready, so nothing arrives before the sink knows the peer.
 Status Handshake::Ready() {
   engine_->sink()->OnConnected(*connection_);
+  engine_->Adopt(connection_);
   connection_->Activate();
   RDMABATCH_RETURN_IF_ERROR(Send("ready"));
   auto frame = Receive();
