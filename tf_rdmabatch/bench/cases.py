@@ -23,6 +23,9 @@ PEER_PATTERNS = frozenset({"many-to-one", "one-to-many", "ring"})
 # Processes that play many peers: more would measure this machine's scheduler.
 MAX_PEER_PROCESSES = 8
 MIN_SLOT_BYTES = 4096
+# Small messages share slots of this size, while the slots of all peers stay within the caches.
+SMALL_SLOT_BYTES = 16 * 1024
+CACHED_SLOTS_BYTES = 16 << 20
 MAX_SLOT_BYTES = 256 * 1024 + 64
 STORE_SLOT_BYTES = 256 * 1024 + 256
 # What the slots of all peers of a server take, in one direction.
@@ -75,8 +78,10 @@ class Case:
         if self.pattern in STORE_PATTERNS:
             return STORE_SLOT_BYTES
         wanted = -(-(self.bytes + SLOT_OVERHEAD) // 64) * 64
-        most = MAX_SLOTS_BYTES // (self.peers * self.tuning.slots) // 64 * 64
-        return max(MIN_SLOT_BYTES, min(wanted, MAX_SLOT_BYTES, most))
+        all_slots = self.peers * self.tuning.slots
+        most = MAX_SLOTS_BYTES // all_slots // 64 * 64
+        shared = min(SMALL_SLOT_BYTES, CACHED_SLOTS_BYTES // all_slots // 64 * 64)
+        return max(MIN_SLOT_BYTES, shared, min(wanted, MAX_SLOT_BYTES, most))
 
 
 @dataclass(frozen=True)
