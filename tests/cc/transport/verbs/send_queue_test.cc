@@ -150,6 +150,24 @@ TEST_P(VerbsSendQueue, ALongChainAfterAShortOneIsWhole) {
   }
 }
 
+// Soft-iWARP completes a write that follows a READ before it.
+TEST_P(VerbsSendQueue, NoChainCompletesBeforeTheReadsAheadOfIt) {
+  const auto fenced = [&] { return (device.notes.back().flags & IBV_SEND_FENCE) != 0; };
+  device.completes = false;
+  ASSERT_EQ(Post({Request(OpCode::kWriteImm, 8, 1)}), 1u);
+  EXPECT_FALSE(fenced());
+  ASSERT_EQ(Post({Request(OpCode::kRead, 8, 2)}), 1u);
+  EXPECT_FALSE(fenced());
+  ASSERT_EQ(Post({Request(OpCode::kWriteImm, 8, 3)}), 1u);
+  EXPECT_EQ(fenced(), iwarp());
+  device.finished = {IBV_WC_SUCCESS, IBV_WC_SUCCESS};
+  EXPECT_EQ(Poll(), (std::vector<uint64_t>{1, 2}));
+  ASSERT_EQ(Post({Request(OpCode::kWrite, 8, 4)}), 1u);
+  EXPECT_FALSE(fenced());
+  ASSERT_EQ(Post({Request(OpCode::kRead, 8, 5), Request(OpCode::kWrite, 8, 6)}), 2u);
+  EXPECT_EQ(fenced(), iwarp());
+}
+
 TEST_P(VerbsSendQueue, ALoneImmediateIsOneRequest) {
   ASSERT_EQ(Post({Request(OpCode::kWriteImm, 0, 1)}), 1u);
   ASSERT_EQ(device.notes.size(), 1u);

@@ -56,6 +56,9 @@ class SendQueue {
   // Fills requests_[*used...] from `request`, advances *used.
   void Fill(const WorkRequest& request, size_t* used);
   int Ring(size_t used);
+  // Soft-iWARP lets the completion of a later request overtake that of a READ. Where that would
+  // complete a chain too early, its signalled request waits for the READs.
+  void FenceReads(Span<const WorkRequest> chain, size_t used);
 
   const Fabric fabric_;
   const uint32_t depth_;
@@ -74,6 +77,7 @@ class SendQueue {
   std::vector<Chain> chains_;
   uint32_t chain_head_;
   uint32_t chain_tail_;
+  uint32_t after_reads_;  // the index behind the last chain with a READ
   // Written by the send side alone; atomic for readers.
   std::atomic<uint32_t> posted_{0};
   std::atomic<uint32_t> chains_in_flight_{0};

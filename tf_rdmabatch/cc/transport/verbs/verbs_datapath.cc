@@ -37,7 +37,8 @@ SendQueue::SendQueue(Fabric fabric, const EndpointOptions& options)
       words_(fabric == Fabric::kIwarp ? requests_.size() : 0),
       chains_(chain_mask_ + 1),
       chain_head_(options.first_index),
-      chain_tail_(options.first_index) {
+      chain_tail_(options.first_index),
+      after_reads_(options.first_index) {
   for (size_t i = 0; i < requests_.size(); ++i) {
     requests_[i].sg_list = &entries_[i];
     requests_[i].next = i + 1 < requests_.size() ? &requests_[i + 1] : nullptr;
@@ -83,6 +84,15 @@ inline void SendQueue::Fill(const WorkRequest& request, size_t* used) {
   }
 }
 
+inline void SendQueue::FenceReads(Span<const WorkRequest> chain, size_t used) {
+  for (const WorkRequest& request : chain) {
+    if (request.op == OpCode::kRead) after_reads_ = chain_tail_ + 1;
+  }
+  const bool outstanding = static_cast<int32_t>(after_reads_ - chain_head_) > 0;
+  const bool ends_in_read = chain[chain.size() - 1].op == OpCode::kRead;
+  if (outstanding && !ends_in_read) requests_[used - 1].send_flags |= IBV_SEND_FENCE;
+}
+
 inline int SendQueue::Ring(size_t used) {
   ibv_send_wr& last = requests_[used - 1];
   last.send_flags |= IBV_SEND_SIGNALED;
@@ -101,6 +111,7 @@ size_t SendQueue::Post(Span<const WorkRequest> chain, const char** error) {
   if (accepted == 0) return 0;
   size_t used = 0;
   for (size_t i = 0; i < accepted; ++i) Fill(chain[i], &used);
+  if (fabric_ == Fabric::kIwarp) FenceReads(chain.first(accepted), used);
   if (Ring(used) != 0) {
     *error = "the device refused a chain of work requests";
     return 0;
