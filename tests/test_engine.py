@@ -189,7 +189,8 @@ def test_transfers_that_are_not_allowed_are_refused(pair: Pair) -> None:
     server, client, connection = pair
     back = server.connections[0]
     mine = client.allocate(1024, "float32", access="read")
-    remote = connection.import_region(back.export(server.allocate(1024, access="read")))
+    theirs = server.allocate(1024, access="read")
+    remote = connection.import_region(back.export(theirs))
     with pytest.raises(PermissionDenied, match="only be read"):
         connection.write(mine, remote)
     with pytest.raises(OutOfRange, match="remote region"):

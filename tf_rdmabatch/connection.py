@@ -186,6 +186,9 @@ class Connection:
     def export(self, array: Array) -> bytes:
         """Make the whole region of a registered array reachable for this peer.
 
+        Keep the array for as long as the peer may use it: a transfer that finds it gone breaks the
+        connection.
+
         Returns
         -------
         bytes

@@ -5,6 +5,12 @@
 #include "tf_rdmabatch/cc/python/status_error.h"
 
 namespace rdmabatch::python {
+namespace {
+
+// Threads that were woken only need the GIL to return.
+constexpr double kReturnSeconds = 2;
+
+}  // namespace
 
 NativeEngine::NativeEngine(const EngineOptions& options, uint64_t receive_buffer)
     : process_(getpid()), queue_(receive_buffer) {
@@ -55,6 +61,7 @@ void NativeEngine::Close() {
   server_.Cancel();
   engine_->Shutdown();
   left_behind_.Join();
+  waits_.AwaitNone(Deadline::After(kReturnSeconds));
 }
 
 void NativeEngine::OnConnected(Connection& connection) {

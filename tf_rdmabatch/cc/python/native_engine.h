@@ -30,6 +30,7 @@ class NativeEngine : public MessageSink {
   ParameterClient& client() { return CheckProcess(), client_; }
   MessageQueue& queue() { return CheckProcess(), queue_; }
   LeftBehind& left_behind() { return left_behind_; }
+  Waits& waits() { return waits_; }
   void CheckProcess() const;
 
   // Of the engine and of the parameter store, since the last ResetCounters.
@@ -49,6 +50,7 @@ class NativeEngine : public MessageSink {
   ParameterServer server_;
   ParameterClient client_;
   LeftBehind left_behind_;
+  Waits waits_;
   std::mutex baseline_mutex_;
   CounterValues baseline_;          // of the store
   std::unique_ptr<Engine> engine_;  // last: its threads use all of the above

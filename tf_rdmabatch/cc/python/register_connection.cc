@@ -34,12 +34,13 @@ void SendOne(const NativeConnection& to, const OutgoingMessage& message, double 
              bool more) {
   Connection* connection = to.operator->();
   if (message.body.size() <= connection->max_payload()) {
-    WaitInSlices(timeout,
+    WaitInSlices(to.engine->waits(), timeout,
                  [&](Deadline deadline) { return connection->Send(message, deadline, more); });
     return;
   }
-  Check(RunWatched([&] { return connection->Send(message, Deadline::After(timeout), more); },
-                   [&] { connection->Close(); }));
+  Check(RunWatched(
+      to.engine->waits(), [&] { return connection->Send(message, Deadline::After(timeout), more); },
+      [&] { connection->Close(); }));
 }
 
 void Send(const NativeConnection& to, const py::object& data, uint64_t tag, double timeout) {
@@ -82,7 +83,7 @@ void SendMany(const NativeConnection& to, const py::sequence& messages, uint64_t
 py::tuple Receive(const NativeConnection& from, double timeout) {
   MessageQueue& queue = from.engine->queue();
   QueuedMessage message;
-  WaitInSlices(timeout,
+  WaitInSlices(from.engine->waits(), timeout,
                [&](Deadline deadline) { return queue.Take(from.inbox.get(), &message, deadline); });
   const uint64_t tag = message.tag();
   return py::make_tuple(tag, TakePayload(&message));
@@ -100,7 +101,7 @@ void Transfer(const NativeConnection& with, bool write, const std::vector<PyTran
   uint64_t gathered = 0;
   auto run = [&] {
     {
-      py::gil_scoped_release unlocked;
+      Waits::Unlocked unlocked(with.engine->waits());
       const Span<const RegionTransfer> chain(pieces.data(), pieces.size());
       Check(write ? with->Write(chain, end) : with->Read(chain, end));
     }

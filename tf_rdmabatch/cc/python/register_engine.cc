@@ -22,7 +22,7 @@ NativeConnection Connect(const EnginePtr& engine, const std::string& address, do
   // Raw: closing the engine joins whoever uses it.
   Engine* native = &engine->engine();
   auto connection = engine->left_behind().Run<std::shared_ptr<Connection>>(
-      [native, address, deadline] { return native->Connect(address, deadline); },
+      engine->waits(), [native, address, deadline] { return native->Connect(address, deadline); },
       [](std::shared_ptr<Connection>& late) { late->Close(); });
   return Wrap(engine, std::move(connection));
 }
@@ -30,7 +30,8 @@ NativeConnection Connect(const EnginePtr& engine, const std::string& address, do
 py::tuple Receive(const EnginePtr& engine, double timeout) {
   QueuedMessage message;
   MessageQueue& queue = engine->queue();
-  WaitInSlices(timeout, [&](Deadline deadline) { return queue.Take(nullptr, &message, deadline); });
+  WaitInSlices(engine->waits(), timeout,
+               [&](Deadline deadline) { return queue.Take(nullptr, &message, deadline); });
   const uint64_t tag = message.tag();
   py::bytes data = TakePayload(&message);
   return py::make_tuple(Wrap(engine, message.connection()), tag, std::move(data));

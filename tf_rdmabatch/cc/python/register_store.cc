@@ -51,7 +51,7 @@ uint64_t Collect(const Served& served, uint64_t step, const std::optional<py::ob
   if (out) sum.emplace(*out, /*writable=*/true);
   ParameterServer& server = served.engine->server();
   uint64_t contributions = 0;
-  WaitInSlices(timeout, [&](Deadline deadline) {
+  WaitInSlices(served.engine->waits(), timeout, [&](Deadline deadline) {
     return server.Collect(served.name, step, sum ? sum->data() : nullptr,
                           sum ? sum->size() : served.bytes, deadline, &contributions);
   });
@@ -73,6 +73,7 @@ Opened Open(const NativeConnection& server, const std::string& name, double time
   // Raw: closing the engine joins whoever uses it.
   ParameterClient* client = &server.engine->client();
   auto parameter = server.engine->left_behind().Run<Parameter>(
+      server.engine->waits(),
       [client, connection = server.connection, name, deadline] {
         return client->Open(connection, name, deadline);
       },
@@ -84,7 +85,7 @@ void Push(const Opened& opened, uint64_t step, uint32_t contributor, const py::o
           double timeout) {
   const ContiguousBytes source(value);
   ParameterClient& client = opened.server.engine->client();
-  WaitInSlices(timeout, [&](Deadline deadline) {
+  WaitInSlices(opened.server.engine->waits(), timeout, [&](Deadline deadline) {
     return client.Push(*opened.parameter, step, contributor, source.data(), source.size(),
                        deadline);
   });
@@ -92,7 +93,7 @@ void Push(const Opened& opened, uint64_t step, uint32_t contributor, const py::o
 
 void WaitVersion(const Opened& opened, uint64_t version, double timeout) {
   ParameterClient& client = opened.server.engine->client();
-  WaitInSlices(timeout, [&](Deadline deadline) {
+  WaitInSlices(opened.server.engine->waits(), timeout, [&](Deadline deadline) {
     return client.WaitVersion(*opened.parameter, version, deadline);
   });
 }
@@ -104,7 +105,7 @@ uint64_t Pull(const Opened& opened, uint64_t version, const py::object& out, dou
   WaitVersion(opened, version, timeout);
   ParameterClient& client = opened.server.engine->client();
   uint64_t got = 0;
-  py::gil_scoped_release unlocked;
+  Waits::Unlocked unlocked(opened.server.engine->waits());
   Check(client.Pull(*opened.parameter, version, destination.data(), destination.size(), end,
                     region.get(), &got));
   return got;

@@ -28,10 +28,41 @@ inline constexpr double kSliceSeconds = 0.05;
 
 inline bool OnMainThread() { return syscall(SYS_gettid) == getpid(); }
 
+// Counts threads that wait for an engine without the GIL. A thread that comes back for the GIL
+// while the interpreter ends is made to exit, which C++ frames do not survive: so closing an
+// engine, which wakes them, also waits until they have it.
+class Waits {
+ public:
+  // The GIL is released while it exists.
+  class Unlocked {
+   public:
+    explicit Unlocked(Waits& waits) : counted_(waits.count_) {}
+
+   private:
+    struct Counted {
+      explicit Counted(std::atomic<int>& all) : count(all) { ++count; }
+      ~Counted() { --count; }
+      std::atomic<int>& count;
+    };
+    Counted counted_;
+    pybind11::gil_scoped_release released_;  // last: the GIL is back before the count goes down
+  };
+
+  // Without the GIL.
+  void AwaitNone(Deadline deadline) const {
+    while (count_.load() > 0 && !deadline.expired()) {
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+  }
+
+ private:
+  std::atomic<int> count_{0};
+};
+
 // For waits that can be given up and taken up again: calls `wait(Deadline) -> Status` until it
 // returns anything but kDeadlineExceeded, or `timeout` seconds are over. Throws what it returned.
 template <typename Wait>
-void WaitInSlices(double timeout, Wait wait) {
+void WaitInSlices(Waits& waits, double timeout, Wait wait) {
   const Deadline end = Deadline::After(timeout);
   const bool slices = OnMainThread();
   for (;;) {
@@ -39,7 +70,7 @@ void WaitInSlices(double timeout, Wait wait) {
     const bool last = !slices || end.at_ns() <= slice.at_ns();
     Status status;
     {
-      pybind11::gil_scoped_release unlocked;
+      Waits::Unlocked unlocked(waits);
       status = wait(last ? end : slice);
     }
     if (last || status.code() != StatusCode::kDeadlineExceeded) return Check(std::move(status));
@@ -50,15 +81,15 @@ void WaitInSlices(double timeout, Wait wait) {
 // For work that a deadline would break: `work() -> R` runs on a thread of its own while this one
 // watches for signals. `cancel` makes it return soon; the result of a cancelled run is lost.
 template <typename Work, typename Cancel>
-auto RunWatched(Work work, Cancel cancel) -> decltype(work()) {
+auto RunWatched(Waits& waits, Work work, Cancel cancel) -> decltype(work()) {
   if (!OnMainThread()) {
-    pybind11::gil_scoped_release unlocked;
+    Waits::Unlocked unlocked(waits);
     return work();
   }
   auto result = std::async(std::launch::async, std::move(work));
   for (;;) {
     {
-      pybind11::gil_scoped_release unlocked;
+      Waits::Unlocked unlocked(waits);
       if (result.wait_for(std::chrono::duration<double>(kSliceSeconds)) ==
           std::future_status::ready) {
         break;
@@ -67,7 +98,7 @@ auto RunWatched(Work work, Cancel cancel) -> decltype(work()) {
     if (PyErr_CheckSignals() == 0) continue;
     pybind11::error_already_set interrupted;
     {
-      pybind11::gil_scoped_release unlocked;
+      Waits::Unlocked unlocked(waits);
       cancel();
       result.wait();
     }
@@ -83,9 +114,9 @@ class LeftBehind {
  public:
   // `work() -> Result<T>`; `undo(T&)` gets a result that nobody takes any more.
   template <typename T, typename Work, typename Undo>
-  T Run(Work work, Undo undo) {
+  T Run(Waits& waits, Work work, Undo undo) {
     if (!OnMainThread()) {
-      pybind11::gil_scoped_release unlocked;
+      Waits::Unlocked unlocked(waits);
       return Take<T>(work());
     }
     auto abandoned = std::make_shared<std::atomic<bool>>(false);
@@ -98,7 +129,7 @@ class LeftBehind {
         });
     for (;;) {
       {
-        pybind11::gil_scoped_release unlocked;
+        Waits::Unlocked unlocked(waits);
         if (result.wait_for(std::chrono::duration<double>(kSliceSeconds)) ==
             std::future_status::ready) {
           break;
