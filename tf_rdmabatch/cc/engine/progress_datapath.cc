@@ -88,6 +88,8 @@ bool ProgressThread::RunTasks() {
     tasks.swap(tasks_);
     has_tasks_.store(false, std::memory_order_relaxed);
   }
+  // What arrived before a task was made, the end of a connection above all, is handled before it.
+  for (int polls = 0; polls < kBusyPolls && Poll(); ++polls) continue;
   for (const auto& task : tasks) task();
   return true;
 }
