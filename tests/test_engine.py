@@ -129,6 +129,20 @@ def test_a_receiver_that_does_not_receive_stalls_the_sender(make_engine: MakeEng
     assert server.receive(timeout=5).data == b"again"
 
 
+def test_a_large_message_for_a_full_buffer_closes_the_connection(
+    make_engine: MakeEngine, until: Until, caplog: pytest.LogCaptureFixture
+) -> None:
+    server, client = make_engine(receive_buffer=1), make_engine()
+    connection = client.connect(server.listen(), timeout=10)
+    connection.send(bytes(1 << 20))
+    connection.send(bytes(1 << 20))
+    until(lambda: connection.closed)
+    until(lambda: "receive buffer is full" in caplog.text)
+    assert len(server.receive(timeout=5).data) == 1 << 20
+    with pytest.raises(ConnectionError):
+        connection.send(b"any more?")
+
+
 def test_messages_that_came_before_the_end_are_delivered(pair: Pair, until: Until) -> None:
     server, client, connection = pair
     connection.send(b"last words")

@@ -18,6 +18,7 @@ import pytest
 from tf_rdmabatch.engine import Engine, EngineError, PeerLost
 
 MakeEngine = Callable[..., Engine]
+Until = Callable[[Callable[[], bool]], None]
 StartPeer = Callable[..., "subprocess.Popen[str]"]
 
 PRELUDE = """
@@ -86,7 +87,9 @@ def ends_of(waits: list[Callable[[], object]], kill: Callable[[], None]) -> list
     return ends
 
 
-def test_a_killed_peer_ends_every_wait_by_name(make_engine: MakeEngine, start: StartPeer) -> None:
+def test_a_killed_peer_ends_every_wait_by_name(
+    make_engine: MakeEngine, start: StartPeer, until: Until
+) -> None:
     engine = make_engine("server", receive_buffer=1 << 16)
     address = engine.listen()
     peer = start(
@@ -98,7 +101,12 @@ time.sleep(60)
 """,
         address,
     )
+    until(lambda: len(engine.connections) == 1)
     connection = engine.connections[0]
+    # Until every slot of the peer is taken.
+    with contextlib.suppress(TimeoutError):
+        while True:
+            connection.send(bytes(60_000), timeout=0.1)
 
     def send_for_ever() -> None:
         while True:

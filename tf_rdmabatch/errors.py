@@ -63,8 +63,8 @@ class InternalError(EngineError, RuntimeError):
     """A mistake of the engine itself."""
 
 
-# In the order of rdmabatch::StatusCode, without kOk.
-_CLASSES: tuple[type[EngineError], ...] = (
+# In the order of rdmabatch::StatusCode, without kOk. _core takes its exceptions from here.
+BY_CODE: tuple[type[EngineError], ...] = (
     InvalidArgument,
     WrongState,
     NotFound,
@@ -79,8 +79,3 @@ _CLASSES: tuple[type[EngineError], ...] = (
     Unimplemented,
     InternalError,
 )
-
-
-def from_code(code: int, message: str) -> EngineError:
-    """Return the exception for a status code of the engine (1 is the first failure)."""
-    return _CLASSES[code - 1](message)

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <utility>
 
+#include "tf_rdmabatch/cc/base/log.h"
+
 namespace rdmabatch::python {
 namespace {
 
@@ -95,7 +97,13 @@ Disposition MessageQueue::OnMessage(Connection& connection, const IncomingMessag
   // A message that fills the queue is still taken, or a large one might never be.
   const bool fits = inbox->kept_bytes < most_bytes_ && inbox->messages.size() < kMostMessages;
   // A large message is in no slot that could be held.
-  if (!fits && !message.holdable) return Disposition::kViolate;
+  if (!fits && !message.holdable) {
+    Log(LogLevel::kWarning, "closing the connection to " + connection.peer().name + " (" +
+                                connection.peer().address + ")" +
+                                ": its receive buffer is full, and a message larger than a slot "
+                                "came");
+    return Disposition::kViolate;
+  }
   inbox->messages.emplace_back(connection.shared_from_this(), message, fits);
   inbox->kept_bytes += inbox->messages.back().kept_bytes();
   if (!inbox->ready) {

@@ -4,17 +4,22 @@
 namespace py = pybind11;
 
 namespace rdmabatch::python {
+namespace {
 
-void RegisterErrors(py::module_& module) {
-  (void)module;
+// The class of each status code but kOk. Never destroyed: threads may raise while the process ends.
+PyObject* classes = nullptr;
+
+}  // namespace
+
+void RegisterErrors(py::module_&) {
+  classes = py::tuple(py::module_::import("tf_rdmabatch.errors").attr("BY_CODE")).release().ptr();
   py::register_local_exception_translator([](std::exception_ptr pointer) {
     try {
       if (pointer) std::rethrow_exception(pointer);
     } catch (const StatusError& error) {
-      const py::object exception =
-          py::module_::import("tf_rdmabatch.errors")
-              .attr("from_code")(static_cast<int>(error.status().code()), error.what());
-      PyErr_SetObject(py::type::handle_of(exception).ptr(), exception.ptr());
+      // No Python code runs here: it could lose the GIL, for ever when the interpreter ends.
+      const auto index = static_cast<Py_ssize_t>(error.status().code()) - 1;
+      PyErr_SetString(PyTuple_GET_ITEM(classes, index), error.what());
     }
   });
 }
