@@ -13,15 +13,16 @@ PyObject* classes = nullptr;
 
 void RegisterErrors(py::module_&) {
   classes = py::tuple(py::module_::import("tf_rdmabatch.errors").attr("BY_CODE")).release().ptr();
-  py::register_local_exception_translator([](std::exception_ptr pointer) {
-    try {
-      if (pointer) std::rethrow_exception(pointer);
-    } catch (const StatusError& error) {
-      // No Python code runs here: it could lose the GIL, for ever when the interpreter ends.
-      const auto index = static_cast<Py_ssize_t>(error.status().code()) - 1;
-      PyErr_SetString(PyTuple_GET_ITEM(classes, index), error.what());
-    }
-  });
+  py::register_local_exception_translator(
+      [](std::exception_ptr pointer) {  // NOLINT(performance-unnecessary-value-param)
+        try {
+          if (pointer) std::rethrow_exception(pointer);
+        } catch (const StatusError& error) {
+          // No Python code runs here: it could lose the GIL, for ever when the interpreter ends.
+          const auto index = static_cast<Py_ssize_t>(error.status().code()) - 1;
+          PyErr_SetString(PyTuple_GET_ITEM(classes, index), error.what());
+        }
+      });
 }
 
 }  // namespace rdmabatch::python
