@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from tf_rdmabatch import _core, cli
-from tf_rdmabatch.bench import report
+from tf_rdmabatch.bench import measure, report
 from tf_rdmabatch.bench.cases import MIN_SLOT_BYTES, Case, plan
 from tf_rdmabatch.bench.figures import FIGURES, figures_of_run, quantile_us, row_of
-from tf_rdmabatch.bench.processes import TaskProcess
+from tf_rdmabatch.bench.processes import ProcessPool, TaskProcess
 from tf_rdmabatch.cli import CommandError
 
 # What readers of the file rely on.
@@ -36,7 +36,7 @@ PROMISED = {
 
 def bench(tmp_path: Path, *arguments: str) -> list[dict[str, Any]]:
     path = tmp_path / "rows.json"
-    common = ["bench", "engine", "--transport", "shm", "--seconds", "0.05", "--json", str(path)]
+    common = ["bench", "engine", "--transport", "shm", "--seconds", "0.2", "--json", str(path)]
     assert cli.main([*common, *arguments]) == 0
     rows = json.loads(path.read_text())
     assert isinstance(rows, list)
@@ -231,6 +231,31 @@ def test_figures_add_up_both_sides() -> None:
     row = row_of(case, [run, slower, faster])
     assert row["messages_per_s"] == 50
     assert row["spread"]["messages_per_s"] == pytest.approx(0.4)
+
+
+def test_a_run_that_was_not_counted_together_is_taken_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    case = Case("shm", "one-to-one", "batch", bytes=64)
+    measure.check_interval([{"seconds": 0.301}, {"seconds": 0.299}], 0.3)
+    with pytest.raises(measure.LateRunError):
+        measure.check_interval([{"seconds": 0.3}, {"seconds": 0.196}], 0.3)
+
+    outcomes: list[float | None] = [None, None, 5.0, 0.0]
+
+    def attempt(*_: Any, **__: Any) -> dict[str, float | None]:
+        rate = outcomes.pop(0) if outcomes else None
+        if rate is None:
+            raise measure.LateRunError
+        return {"messages_per_s": rate}
+
+    monkeypatch.setattr(measure, "_attempt", attempt)
+    with ProcessPool() as pool:
+        assert measure.run_case(pool, case, 0.3, "127.0.0.1")["late_runs"] == 2
+        with pytest.raises(CommandError, match="nothing arrived"):
+            measure.run_case(pool, case, 0.3, "127.0.0.1")
+        with pytest.raises(CommandError, match="too busy"):
+            measure.run_case(pool, case, 0.3, "127.0.0.1")
 
 
 def test_plans() -> None:

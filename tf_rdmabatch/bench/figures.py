@@ -141,6 +141,7 @@ def row_of(case: Case, runs: Sequence[Mapping[str, float | None]]) -> dict[str, 
         "queue_pairs": case.tuning.queue_pairs,
         "window": case.tuning.window,
         "runs": len(runs),
+        "late_runs": int(sum(run.get("late_runs") or 0 for run in runs)),
     }
     spread: dict[str, float | None] = {}
     for name in FIGURES:

@@ -11,18 +11,27 @@ from typing import Any
 from tf_rdmabatch.bench.cases import Case, TaskPlan, plan
 from tf_rdmabatch.bench.figures import figures_of_run
 from tf_rdmabatch.bench.processes import ProcessPool, TaskProcess, call_all
+from tf_rdmabatch.cli import CommandError
 
 SETUP_SECONDS = 60.0
 # Until everybody has begun, and, after the counting, until everybody has counted.
 LEAD_SECONDS = 0.03
 TAIL_SECONDS = 0.03
 DRAIN_SECONDS = 0.05
+# A busy machine may let a process begin or end its count late, and then the sides' counts are of
+# different stretches: such a run is taken again.
+TOLERANCE = 0.02
+ATTEMPTS = 10
+
+
+class LateRunError(Exception):
+    """A process did not count the interval that it was given."""
 
 
 def run_case(
     pool: ProcessPool, case: Case, seconds: float, address: str, *, machine_cpu: bool = False
 ) -> dict[str, float | None]:
-    """Run a case once and return its figures.
+    """Run a case once and return its figures; `late_runs` of them is how many were thrown away.
 
     Parameters
     ----------
@@ -38,6 +47,26 @@ def run_case(
         Count the busy time of the whole machine, and not that of the processes alone: software
         devices work in threads of the kernel, which no process is charged for.
     """
+    for late in range(ATTEMPTS):
+        try:
+            figures = _attempt(pool, case, seconds, address, machine_cpu=machine_cpu)
+        except LateRunError:
+            continue
+        if not figures["messages_per_s"] and case.pattern != "idle":
+            raise CommandError(
+                f"{case.transport} {case.pattern} {case.confirm} with {case.bytes} bytes: nothing "
+                f"arrived within {seconds:g} s"
+            )
+        return {**figures, "late_runs": float(late)}
+    raise CommandError(
+        f"this machine is too busy: in {ATTEMPTS} runs not all processes counted the same "
+        f"{seconds:g} s; longer --seconds are less sensitive"
+    )
+
+
+def _attempt(
+    pool: ProcessPool, case: Case, seconds: float, address: str, *, machine_cpu: bool
+) -> dict[str, float | None]:
     plans = plan(case)
     processes = pool.take(len(plans))
     _set_up(processes, plans, address)
@@ -47,6 +76,7 @@ def run_case(
         time.sleep(DRAIN_SECONDS)
         latency, _ = _phase(processes, "latency", seconds / 2)
     call_all(processes, "close", [{}] * len(processes), SETUP_SECONDS)
+    check_interval(load, seconds)
     return figures_of_run(case, load, latency, cpu_s if machine_cpu else None)
 
 
@@ -58,6 +88,12 @@ def run_all(
         for _ in range(repeats):
             for case in group:
                 yield case, run(case)
+
+
+def check_interval(tasks: list[dict[str, Any]], seconds: float) -> None:
+    """Raise `LateRunError` unless every task counted for `seconds`."""
+    if any(abs(task["seconds"] / seconds - 1) > TOLERANCE for task in tasks):
+        raise LateRunError
 
 
 def _set_up(processes: list[TaskProcess], plans: list[TaskPlan], address: str) -> None:

@@ -76,6 +76,9 @@ def print_table(rows: Sequence[Row], console: Console) -> None:
             ),
         )
     console.print(table)
+    late = sum(row["late_runs"] for row in rows)
+    if late:
+        console.print(f"{late} runs were taken again: this machine was busy, so mind the spread")
     for row in rows:
         if row["pattern"] == "idle":
             used = f"{1e3 * row['cpu_s']:.1f} ms of CPU time in {row['seconds']:.1f} s"
