@@ -140,7 +140,12 @@ Status Connection::Named(const Status& status) const {
 }
 
 Status Connection::FailureOf(const Lane& lane) const {
-  return closed() ? status() : Named(lane.status());
+  if (closed()) return status();
+  // The peer may react to a close of this side before it is complete.
+  if (closing_.load(std::memory_order_acquire)) {
+    return Named({StatusCode::kCancelled, "closed by this side"});
+  }
+  return Named(lane.status());
 }
 
 void Connection::Close() {
