@@ -99,7 +99,7 @@ Status MessageTask::Work(Phase phase) {
 Status MessageTask::SendRun(Peer& peer, uint64_t* sent) {
   const OutgoingMessage message = Message(kLoad);
   for (int i = 0; i < kRun; ++i) {
-    const Status status = peer.connection->TrySend(message, /*more=*/true);
+    Status status = peer.connection->TrySend(message, /*more=*/true);
     if (status.code() == StatusCode::kResourceExhausted) break;
     if (!status.ok()) return status;
     ++*sent;
@@ -122,7 +122,7 @@ Status MessageTask::SendLoad(const std::vector<Peer*>& targets) {
     Connection& connection = *targets[turn++ % targets.size()]->connection;
     const Deadline deadline = Deadline::After(whole ? kSlice : kWhole);
     for (int i = 0; i < (alone ? kRun : 1) && !stopped(); ++i) {
-      const Status status = connection.Send(message, deadline, /*more=*/true);
+      Status status = connection.Send(message, deadline, /*more=*/true);
       if (status.code() == StatusCode::kDeadlineExceeded && whole) break;
       if (!status.ok()) return status;
     }

@@ -9,8 +9,7 @@ namespace rdmabatch {
 namespace {
 
 // Tries before a sender or reader goes to sleep.
-const int kSpins = SeveralProcessors() ? 16 : 16;
-
+constexpr int kSpins = 16;
 constexpr int kRelaxes = 8;
 
 size_t BytesOf(const OutgoingMessage& message) { return message.head.size() + message.body.size(); }

@@ -12,7 +12,7 @@ namespace rdmabatch {
 inline constexpr uint32_t kMaxIds = 1u << 20;
 
 // A map of kMaxIds entries, which come into being a chunk at a time.
-template <typename Entry, uint32_t kChunkEntries>
+template <typename Entry, uint32_t ChunkEntries>
 class ChunkedArray {
  public:
   ChunkedArray() = default;
@@ -24,13 +24,13 @@ class ChunkedArray {
 
   // Null when nothing was put near `index` yet, or when it is out of range.
   Entry* Find(uint32_t index) const {
-    if (index >= kChunks * kChunkEntries) return nullptr;
-    Chunk* chunk = chunks_[index / kChunkEntries].load(std::memory_order_acquire);
-    return chunk == nullptr ? nullptr : &(*chunk)[index % kChunkEntries];
+    if (index >= kChunks * ChunkEntries) return nullptr;
+    Chunk* chunk = chunks_[index / ChunkEntries].load(std::memory_order_acquire);
+    return chunk == nullptr ? nullptr : &(*chunk)[index % ChunkEntries];
   }
   // One thread at a time; `index` is in range.
   Entry& Make(uint32_t index) {
-    auto& chunk = chunks_[index / kChunkEntries];
+    auto& chunk = chunks_[index / ChunkEntries];
     if (chunk.load(std::memory_order_relaxed) == nullptr) {
       chunk.store(new Chunk(), std::memory_order_release);
     }
@@ -39,7 +39,7 @@ class ChunkedArray {
 
  private:
   static constexpr uint32_t kChunks = 256;
-  using Chunk = std::array<Entry, kChunkEntries>;
+  using Chunk = std::array<Entry, ChunkEntries>;
   std::array<std::atomic<Chunk*>, kChunks> chunks_{};
 };
 

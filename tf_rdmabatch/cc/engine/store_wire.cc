@@ -119,8 +119,8 @@ std::string Encode(const Refusal& refusal) {
   ByteWriter writer;
   writer.U32(refusal.cookie);
   writer.U8(static_cast<uint8_t>(refusal.status.code()));
-  writer.String(std::string_view(refusal.status.message()).substr(0, kMaxRefusalText),
-                kMaxRefusalText);
+  const std::string_view text = refusal.status.message();
+  writer.String(text.substr(0, kMaxRefusalText), kMaxRefusalText);
   return writer.Take();
 }
 
