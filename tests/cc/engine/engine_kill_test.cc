@@ -21,7 +21,7 @@ size_t OpenDescriptors() {
   return count;
 }
 
-// Listens, accepts one peer, and then does what `act` does until it is killed.
+// Listens, accepts one peer, and from its word on sends or not, until it is killed.
 int Victim(PeerProcess::Link* link, const Subject& subject, Disposition disposition, bool sends) {
   EngineSink sink;
   sink.on_message = [disposition](Connection&, const IncomingMessage&) { return disposition; };
@@ -31,11 +31,13 @@ int Victim(PeerProcess::Link* link, const Subject& subject, Disposition disposit
   if (!address.ok() || !link->Put(*address)) return 2;
   if (!Eventually([&] { return (*engine)->connections().size() == 1; })) return 3;
   const auto connection = (*engine)->connections()[0];
+  std::string go;
+  if (!link->Get(&go)) return 4;
   const std::string bytes(3000, 'v');
   while (sends && connection->Send(User(bytes), Patience()).ok()) continue;
   std::string never;
   link->Get(&never);
-  return 4;
+  return 5;
 }
 
 const PeerRole kIdle("engine-idle", [](PeerProcess::Link* link, const Subject& subject) {
@@ -69,6 +71,7 @@ void KillWhile(const Subject& subject, const std::string& role,
     ASSERT_TRUE(peer.link().Get(&address));
     auto connected = engine->Connect(address, Patience());
     ASSERT_TRUE(connected.ok()) << connected.status().message();
+    ASSERT_TRUE(peer.link().Put("go"));
     std::shared_ptr<Connection> connection = *connected;
     Status ended;
     std::thread busy([&] {
