@@ -6,6 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "tests/cc/engine/engine_harness.h"
@@ -265,9 +266,14 @@ TEST_P(EngineTest, AnIdleEngineUsesNoProcessor) {
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
     return static_cast<double>(t.tv_sec) * 1e6 + static_cast<double>(t.tv_nsec) / 1e3;
   };
-  const double before = used();
-  std::this_thread::sleep_for(std::chrono::seconds(1));
-  EXPECT_LT(used() - before, kSanitized ? 50000 : 5000) << "microseconds";
+  // A second that something else disturbed is tried again; an engine that works would do so always.
+  double least = 1e6;
+  for (int i = 0; i < 3 && least > 5000; ++i) {
+    const double before = used();
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    least = std::min(least, used() - before);
+  }
+  EXPECT_LT(least, kSanitized ? 50000 : 5000) << "microseconds";
 }
 
 TEST_P(EngineTest, AForkedCopyRefusesAndTheParentGoesOn) {
