@@ -66,6 +66,31 @@ TEST_P(EngineTest, TheOneThatConnectsMayStartFirst) {
   EXPECT_EQ((*connection)->peer().name, "server");
 }
 
+TEST_P(EngineTest, TheOneThatListensMaySendAsSoonAsItSeesThePeer) {
+  for (int round = 0; round < 50; ++round) {
+    EngineSink server_sink;
+    EngineSink client_sink;
+    auto server = MakeEngine(Options("server"), &server_sink);
+    auto client = MakeEngine(Options(), &client_sink);
+    ASSERT_TRUE(server != nullptr && client != nullptr);
+    auto address = server->Listen(ListenAddress(GetParam()));
+    ASSERT_TRUE(address.ok());
+    std::thread eager([&] {
+      for (const Deadline deadline = Patience(); !deadline.expired();) {
+        const auto connections = server->connections();
+        if (connections.empty()) continue;
+        EXPECT_TRUE(connections[0]->Send(User("welcome"), Patience()).ok());
+        return;
+      }
+      ADD_FAILURE() << "no connection";
+    });
+    auto connection = client->Connect(*address, Patience());
+    eager.join();
+    ASSERT_TRUE(connection.ok()) << connection.status().message();
+    ASSERT_TRUE(Eventually([&] { return client_sink.messages == 1; }));
+  }
+}
+
 TEST_P(EngineTest, NobodyListens) {
   EngineSink sink;
   auto client = MakeEngine(Options(), &sink);

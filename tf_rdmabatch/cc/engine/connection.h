@@ -168,6 +168,9 @@ class RDMABATCH_EXPORT Connection : public LaneHost,
   bool Serve();
   // Both sides are ready.
   void Activate();
+  // The peer is ready: this side may send.
+  void SetUsable() { usable_.store(true, std::memory_order_release); }
+  bool usable() const { return usable_.load(std::memory_order_acquire); }
   // The handshake is over: the control thread may read the bootstrap connection.
   void SetEstablished() { established_.store(true, std::memory_order_release); }
   bool established() const { return established_.load(std::memory_order_acquire); }
@@ -208,6 +211,7 @@ class RDMABATCH_EXPORT Connection : public LaneHost,
   std::atomic<uint64_t> next_message_{0};
 
   std::atomic<bool> active_{false};
+  std::atomic<bool> usable_{false};
   std::atomic<bool> established_{false};
   std::atomic<bool> ending_{false};
   std::atomic<bool> closing_{false};

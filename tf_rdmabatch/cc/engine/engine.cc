@@ -130,6 +130,14 @@ Result<std::shared_ptr<Region>> Engine::Allocate(uint64_t bytes, Access access) 
 }
 
 std::vector<std::shared_ptr<Connection>> Engine::connections() const {
+  auto usable = AllConnections();
+  usable.erase(std::remove_if(usable.begin(), usable.end(),
+                              [](const auto& connection) { return !connection->usable(); }),
+               usable.end());
+  return usable;
+}
+
+std::vector<std::shared_ptr<Connection>> Engine::AllConnections() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return connections_;
 }
@@ -183,10 +191,10 @@ void Engine::Shutdown() {
   if (fork_generation_ != ForkGeneration()) return;
   if (stopping_.exchange(true, std::memory_order_acq_rel)) return;
   if (progress_ == nullptr) return;
-  for (const auto& connection : connections()) connection->Close();
+  for (const auto& connection : AllConnections()) connection->Close();
   if (control_ != nullptr) control_->Stop();
   // Handshakes that ended meanwhile.
-  for (const auto& connection : connections()) connection->Close();
+  for (const auto& connection : AllConnections()) connection->Close();
   progress_->Stop();
 }
 

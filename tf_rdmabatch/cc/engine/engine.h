@@ -48,6 +48,7 @@ class RDMABATCH_EXPORT Engine {
   // says how to raise the memlock limit.
   Result<std::shared_ptr<Region>> Allocate(uint64_t bytes, Access access);
 
+  // Those whose peers are ready.
   std::vector<std::shared_ptr<Connection>> connections() const;
   // Sums over all connections, past ones included, since the last ResetCounters.
   CounterValues counters() const;
@@ -70,6 +71,7 @@ class RDMABATCH_EXPORT Engine {
   // Runs the handshake on a socket and, when it succeeds, adopts the connection.
   Result<std::shared_ptr<Connection>> Establish(BootstrapSocket socket, bool active,
                                                 Deadline deadline);
+  std::vector<std::shared_ptr<Connection>> AllConnections() const;
   // Puts a connection into the list, before the peer may use it.
   void Adopt(const std::shared_ptr<Connection>& connection);
   // Fails the connection from the progress thread, once what has arrived was handled.

@@ -68,19 +68,19 @@ Result<std::shared_ptr<Connection>> Handshake::Connect() {
   RDMABATCH_RETURN_IF_ERROR(
       AuthenticateClient(*connection_->bootstrap_, engine_->options().token, deadline_));
   RDMABATCH_RETURN_IF_ERROR(ExchangeHellos(true));
-  return Finish(TryTransports());
+  return Finish(true, TryTransports());
 }
 
 Result<std::shared_ptr<Connection>> Handshake::Accept() {
   RDMABATCH_RETURN_IF_ERROR(
       AuthenticateServer(*connection_->bootstrap_, engine_->options().token, deadline_));
   RDMABATCH_RETURN_IF_ERROR(ExchangeHellos(false));
-  return Finish(ServeTransports());
+  return Finish(false, ServeTransports());
 }
 
-Result<std::shared_ptr<Connection>> Handshake::Finish(Status status) {
+Result<std::shared_ptr<Connection>> Handshake::Finish(bool active, Status status) {
   if (status.ok()) status = ExchangeSegments();
-  if (status.ok()) status = Ready();
+  if (status.ok()) status = Ready(active);
   if (status.ok()) return connection_;
   connection_->Fail(status);
   return status;
@@ -253,12 +253,24 @@ Status Handshake::ExchangeSegments() {
   return Status::Ok();
 }
 
-// Nobody sends before the other side is ready, so nothing arrives before the sink knows the peer.
-Status Handshake::Ready() {
+// The listening side answers: once it is ready the other side is, so that it may send at once. The
+// connecting side sends when it has the answer. So nothing arrives before the sink knows the peer.
+Status Handshake::Ready(bool active) {
+  if (!active) {
+    RDMABATCH_RETURN_IF_ERROR(ReceiveReady());
+    connection_->SetUsable();
+  }
   engine_->sink()->OnConnected(*connection_);
-  engine_->Adopt(connection_);
   connection_->Activate();
+  engine_->Adopt(connection_);
   RDMABATCH_RETURN_IF_ERROR(Send("ready"));
+  if (!active) return Status::Ok();
+  RDMABATCH_RETURN_IF_ERROR(ReceiveReady());
+  connection_->SetUsable();
+  return Status::Ok();
+}
+
+Status Handshake::ReceiveReady() {
   auto frame = Receive();
   if (!frame.ok()) return frame.status();
   return *frame == "ready" ? Status::Ok() : Garbled();

@@ -52,8 +52,9 @@ class Handshake {
   Status AcceptLanes(std::vector<std::unique_ptr<Acceptor>>* acceptors);
   Status MakeLanes(const std::shared_ptr<Transport>& transport);
   Status ExchangeSegments();
-  Status Ready();
-  Result<std::shared_ptr<Connection>> Finish(Status status);
+  Status Ready(bool active);
+  Status ReceiveReady();
+  Result<std::shared_ptr<Connection>> Finish(bool active, Status status);
   std::shared_ptr<Transport> Find(const std::string& name) const;
 
   Status Send(const std::string& frame);

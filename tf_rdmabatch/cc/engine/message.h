@@ -59,6 +59,7 @@ enum class Disposition : uint8_t {
 class MessageSink {
  public:
   virtual ~MessageSink() = default;
+  // On the listening side the peer is ready; the connecting side sends once Connect has returned.
   virtual void OnConnected(Connection&) {}
   virtual Disposition OnMessage(Connection& connection, const IncomingMessage& message) = 0;
   virtual void OnClosed(Connection&, const Status&) {}
