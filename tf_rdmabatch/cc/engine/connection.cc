@@ -14,6 +14,8 @@ std::atomic<uint64_t> next_id{1};
 // A close waits so long for the peer to perceive what was sent.
 constexpr double kCloseSeconds = 1;
 
+Status ClosedHere() { return {StatusCode::kCancelled, "closed by this side"}; }
+
 }  // namespace
 
 Region::~Region() {
@@ -112,14 +114,11 @@ void Connection::Activate() {
 // Whoever comes first says why; everybody who waits learns it.
 void Connection::Fail(const Status& reason) {
   // Once this side closes, what the peer's reaction looks like is not the reason.
-  const Status status = closing_.load(std::memory_order_acquire)
-                            ? Status(StatusCode::kCancelled, "closed by this side")
-                            : reason;
+  const Status status = closing_.load(std::memory_order_acquire) ? ClosedHere() : reason;
   {
     std::lock_guard<std::mutex> lock(status_mutex_);
     if (closed_.load(std::memory_order_relaxed)) return;
-    status_ = {status.code(),
-               "the connection to " + peer_.ToString() + " ended: " + status.message()};
+    status_ = Named(status);
     closed_.store(true, std::memory_order_release);
   }
   for (const auto& lane : lanes_) lane->Fail(status);
@@ -142,9 +141,7 @@ Status Connection::Named(const Status& status) const {
 Status Connection::FailureOf(const Lane& lane) const {
   if (closed()) return status();
   // The peer may react to a close of this side before it is complete.
-  if (closing_.load(std::memory_order_acquire)) {
-    return Named({StatusCode::kCancelled, "closed by this side"});
-  }
+  if (closing_.load(std::memory_order_acquire)) return Named(ClosedHere());
   return Named(lane.status());
 }
 
@@ -156,7 +153,7 @@ void Connection::Close() {
     while (lane->chains_in_flight() > 0 && !deadline.expired()) std::this_thread::yield();
   }
   if (bootstrap_ != nullptr) (void)bootstrap_->SendFrame(kByeFrame, Deadline::After(kCloseSeconds));
-  Fail({StatusCode::kCancelled, "closed by this side"});
+  Fail(ClosedHere());
 }
 
 }  // namespace rdmabatch

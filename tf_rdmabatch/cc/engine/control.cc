@@ -2,13 +2,13 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <pthread.h>
 #include <sys/eventfd.h>
 
 #include <cstring>
 #include <utility>
 
 #include "tf_rdmabatch/cc/base/log.h"
+#include "tf_rdmabatch/cc/base/thread.h"
 #include "tf_rdmabatch/cc/engine/engine.h"
 
 namespace rdmabatch {
@@ -26,13 +26,8 @@ Status ControlThread::Start() {
   if (!wake_.valid()) {
     return {StatusCode::kResourceExhausted, std::string("eventfd: ") + std::strerror(errno)};
   }
-  try {
-    thread_ = std::thread([this] { Run(); });
-  } catch (const std::system_error& error) {
-    return {StatusCode::kResourceExhausted, std::string("starting a thread: ") + error.what()};
-  }
-  pthread_setname_np(thread_.native_handle(), "rdmabatch-ctrl");
-  return Status::Ok();
+  return StartThread(
+      "rdmabatch-ctrl", [this] { Run(); }, &thread_);
 }
 
 void ControlThread::Stop() {
@@ -138,16 +133,17 @@ void ControlThread::AcceptPeer(int listener) {
     return;
   }
   Accepting& accepting = accepting_.emplace_back();
-  try {
-    accepting.thread = std::thread([this, &accepting, s = std::move(*socket)]() mutable {
-      Greet(std::move(s));
-      accepting.done.store(true, std::memory_order_release);
-      Wake();
-    });
-  } catch (const std::system_error& error) {
-    accepting_.pop_back();
-    Log(LogLevel::kError, std::string("refused a peer: no thread: ") + error.what());
-  }
+  const Status started = StartThread(
+      "rdmabatch-greet",
+      [this, &accepting, s = std::move(*socket)]() mutable {
+        Greet(std::move(s));
+        accepting.done.store(true, std::memory_order_release);
+        Wake();
+      },
+      &accepting.thread);
+  if (started.ok()) return;
+  accepting_.pop_back();
+  Log(LogLevel::kError, "refused a peer: " + started.message());
 }
 
 void ControlThread::Greet(BootstrapSocket socket) {

@@ -167,7 +167,7 @@ void Engine::FailLater(std::shared_ptr<Connection> connection, const Status& sta
   progress_->AfterArrivals([connection = std::move(connection), status] {
     if (status.code() != StatusCode::kCancelled && !connection->closed()) {
       Log(status.code() == StatusCode::kDataLoss ? LogLevel::kWarning : LogLevel::kInfo,
-          "the connection to " + connection->peer().ToString() + " ended: " + status.message());
+          connection->Named(status).message());
     }
     connection->Fail(status);
   });

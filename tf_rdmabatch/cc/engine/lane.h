@@ -160,7 +160,10 @@ class Lane {
   uint32_t AppendSlots(uint32_t length, uint32_t word);
   uint32_t AppendFreedWords(uint32_t length);
   uint32_t AppendWord(uint32_t length, uint64_t offset, uint64_t value);
-  bool PostChain(uint32_t length);
+  // Everything but op, immediate and inline_data.
+  void FillSlotWrite(WorkRequest* request, uint32_t slot) const;
+  // False once the lane has failed.
+  bool PostChain(Span<const WorkRequest> chain);
   void AbsorbFreed();
   void PollSendLocked();
 

@@ -14,6 +14,7 @@ constexpr uint32_t kMergeGap = 512;
 // Largest single one-sided operation; devices limit it (Soft-RoCE to 8 MiB).
 constexpr uint64_t kMaxTransferBytes = 4u << 20;
 constexpr uint32_t kTransferChain = 32;
+
 }  // namespace
 
 SendOutcome Lane::TrySend(const OutgoingMessage& message, uint8_t flags, bool more) {
@@ -120,34 +121,36 @@ bool Lane::FlushLocked() {
   counters_.batches_sent.Add(1);
   chain_[length - 1].op = OpCode::kWriteImm;
   chain_[length - 1].immediate = kImmediateWords;
-  return PostChain(length);
+  return PostChain({chain_.data(), length});
 }
 
 // One write for each run of neighbouring slots; none where the slots were composed in the peer's
 // memory.
 uint32_t Lane::AppendSlots(uint32_t length, uint32_t word) {
+  if (peer_memory_.direct != nullptr) return length;
   uint32_t run_end = kNoSlot;
   ForEachBit(sender_.Unannounced(word), [&](int bit) {
     const uint32_t slot = word * kSlotsPerWord + static_cast<uint32_t>(bit);
-    if (peer_memory_.direct != nullptr) return;
     if (run_end == slot && peer_.slot_bytes - used_[slot - 1] <= kMergeGap) {
       WorkRequest& run = chain_[length - 1];
       run.length = static_cast<uint32_t>(SendSlot(slot) - run.local) + used_[slot];
     } else {
-      WorkRequest& request = chain_[length++];
-      request.op = OpCode::kWrite;
-      request.inline_data = used_[slot] <= endpoint_->max_inline();
-      request.length = used_[slot];
-      request.local = SendSlot(slot);
-      request.local_key = staging_memory_.local_key;
-      request.remote =
-          peer_memory_.address + peer_layout_.slots + uint64_t{slot} * peer_.slot_bytes;
-      request.remote_key = peer_memory_.key;
+      FillSlotWrite(&chain_[length++], slot);
     }
-    chain_[length - 1].inline_data = chain_[length - 1].length <= endpoint_->max_inline();
+    WorkRequest& last = chain_[length - 1];
+    last.op = OpCode::kWrite;
+    last.inline_data = last.length <= endpoint_->max_inline();
     run_end = slot + 1;
   });
   return length;
+}
+
+void Lane::FillSlotWrite(WorkRequest* request, uint32_t slot) const {
+  request->length = used_[slot];
+  request->local = SendSlot(slot);
+  request->local_key = staging_memory_.local_key;
+  request->remote = peer_memory_.address + peer_layout_.slots + uint64_t{slot} * peer_.slot_bytes;
+  request->remote_key = peer_memory_.key;
 }
 
 uint32_t Lane::AppendFreedWords(uint32_t length) {
@@ -174,8 +177,8 @@ uint32_t Lane::AppendWord(uint32_t length, uint64_t offset, uint64_t value) {
   return length + 1;
 }
 
-bool Lane::PostChain(uint32_t length) {
-  if (endpoint_->Post({chain_.data(), length}) == length) return true;
+bool Lane::PostChain(Span<const WorkRequest> chain) {
+  if (endpoint_->Post(chain) == chain.size()) return true;
   if (!failed()) PollSendLocked();  // it may know why
   if (!failed())
     Fail({StatusCode::kUnavailable, "the device refused work requests: the connection is broken"});
@@ -196,7 +199,7 @@ bool Lane::PostFreedLocked() {
     chain_[length - 1].op = OpCode::kWriteImm;
     chain_[length - 1].immediate = kImmediateAnswer;
   }
-  return PostChain(length);
+  return PostChain({chain_.data(), length});
 }
 
 // False when the send queue has no room for `requests`; a completion then wakes the progress
@@ -232,7 +235,7 @@ bool Lane::PostBare(uint32_t immediate) {
   request.local = send_base_;
   request.remote = peer_memory_.address;
   request.remote_key = peer_memory_.key;
-  return PostChain(1);
+  return PostChain({&request, 1});
 }
 
 // The baseline: a slot and a post a message, the payload's own write announces it, and its
@@ -254,16 +257,12 @@ SendOutcome Lane::SendEach(const OutgoingMessage& message, uint8_t flags, uint32
   sender_.AnnounceOne(slot);
   counters_.batches_sent.Add(1);
   WorkRequest& request = chain_[0];
-  const bool direct = peer_memory_.direct != nullptr;
+  FillSlotWrite(&request, slot);
+  if (peer_memory_.direct != nullptr) request.length = 0;
   request.op = OpCode::kWriteImm;
   request.immediate = kImmediateSlot | slot;
-  request.length = direct ? 0 : used_[slot];
   request.inline_data = request.length <= endpoint_->max_inline();
-  request.local = SendSlot(slot);
-  request.local_key = staging_memory_.local_key;
-  request.remote = peer_memory_.address + peer_layout_.slots + uint64_t{slot} * peer_.slot_bytes;
-  request.remote_key = peer_memory_.key;
-  return PostChain(1) ? SendOutcome::kSent : SendOutcome::kFailed;
+  return PostChain({&request, 1}) ? SendOutcome::kSent : SendOutcome::kFailed;
 }
 
 void Lane::AbsorbFreed() {
@@ -340,11 +339,7 @@ bool Lane::PostTransfers(Span<const Transfer> transfers, TransferBatch* batch) {
     if (length == 0) break;
     requests[length - 1].id = reinterpret_cast<uint64_t>(batch);
     ++batch->outstanding_;
-    if (endpoint_->Post({requests, length}) != length) {
-      Fail(
-          {StatusCode::kUnavailable, "the device refused work requests: the connection is broken"});
-      return false;
-    }
+    if (!PostChain({requests, length})) return false;
   }
   return batch->done();
 }

@@ -1,7 +1,6 @@
 #include "tf_rdmabatch/cc/engine/progress.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
@@ -10,6 +9,7 @@
 #include <utility>
 
 #include "tf_rdmabatch/cc/base/clock.h"
+#include "tf_rdmabatch/cc/base/thread.h"
 
 namespace rdmabatch {
 namespace {
@@ -38,13 +38,8 @@ Status ProgressThread::Start() {
       return FromErrno("watching a transport");
     }
   }
-  try {
-    thread_ = std::thread([this] { Run(); });
-  } catch (const std::system_error& error) {
-    return {StatusCode::kResourceExhausted, std::string("starting a thread: ") + error.what()};
-  }
-  pthread_setname_np(thread_.native_handle(), "rdmabatch-prog");
-  return Status::Ok();
+  return StartThread(
+      "rdmabatch-prog", [this] { Run(); }, &thread_);
 }
 
 void ProgressThread::Stop() {
