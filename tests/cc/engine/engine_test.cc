@@ -91,6 +91,21 @@ TEST_P(EngineTest, TheOneThatListensMaySendAsSoonAsItSeesThePeer) {
   }
 }
 
+TEST_P(EngineTest, AHeadThatDoesNotFitInASlotIsRefused) {
+  EngineOptions options = Options();
+  options.slot_bytes = 256;
+  EnginePair pair;
+  ASSERT_NO_FATAL_FAILURE(pair.Start(GetParam(), options));
+  const std::string head(230, 'h');
+  const std::string body(1000, 'b');
+  OutgoingMessage message = User(body);
+  message.head = {reinterpret_cast<const uint8_t*>(head.data()), head.size()};
+  EXPECT_EQ(pair.connection->Send(message, Patience()).code(), StatusCode::kInvalidArgument);
+  message.head = message.head.first(100);
+  EXPECT_TRUE(pair.connection->Send(message, Patience()).ok());
+  EXPECT_TRUE(Eventually([&] { return pair.server_sink.messages == 1; }));
+}
+
 TEST_P(EngineTest, NobodyListens) {
   EngineSink sink;
   auto client = MakeEngine(Options(), &sink);

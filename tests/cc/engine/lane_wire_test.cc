@@ -60,6 +60,23 @@ class LaneWire : public ::testing::Test {
   LaneLayout layout_;
 };
 
+// A slot counts its messages in 16 bits.
+TEST_F(LaneWire, ASlotThatHoldsAsManyMessagesAsItCanCountIsFull) {
+  EngineOptions options = LaneOptions();
+  options.slot_bytes = 2 << 20;
+  options.batch_bytes = 16 << 20;
+  Make(options);
+  constexpr uint64_t kMessages = 70000;
+  for (uint64_t tag = 0; tag < kMessages; ++tag) {
+    ASSERT_EQ(a().Send("x", true, tag), SendOutcome::kSent);
+  }
+  ASSERT_TRUE(a().lane->Flush());
+  pair_->PumpAll();
+  EXPECT_EQ(b().sink.failures.size(), 0u);
+  ASSERT_EQ(b().sink.messages.size(), kMessages);
+  EXPECT_EQ(b().sink.messages.back().tag, kMessages - 1);
+}
+
 TEST_F(LaneWire, NeighbouringSlotsAreOneWriteWhenTheGapIsSmall) {
   const uint32_t whole = a().lane->max_payload();
   // Slots 0, 1 and 2 go together: 512 bytes stay unused in slot 0; slot 2 leaves more.

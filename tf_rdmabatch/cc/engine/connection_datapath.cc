@@ -76,12 +76,13 @@ Status Connection::SendFragments(const OutgoingMessage& message, Deadline deadli
   }
   FragmentHeader header{next_message_.fetch_add(1, std::memory_order_relaxed), total, 0};
   uint8_t joint[sizeof(FragmentHeader) + kMaxHeadBytes];
-  if (message.head.size() > kMaxHeadBytes) {
+  // The lanes of a connection have slots of one size.
+  const uint64_t room = max_payload() - sizeof(header);
+  if (message.head.size() > kMaxHeadBytes || message.head.size() > room) {
     return {StatusCode::kInvalidArgument, "the head of a message is too long"};
   }
   while (header.offset < total) {
     Lane& lane = PickLane();
-    const uint64_t room = lane.max_payload() - sizeof(header);
     OutgoingMessage piece{message.kind, message.tag, {}, {}};
     std::memcpy(joint, &header, sizeof(header));
     uint64_t head_bytes = 0;

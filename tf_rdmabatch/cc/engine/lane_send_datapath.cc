@@ -24,7 +24,10 @@ SendOutcome Lane::TrySend(const OutgoingMessage& message, uint8_t flags, bool mo
   SpinGuard guard(send_flag_);
   if (failed()) return SendOutcome::kFailed;
   if (confirm_ == Confirm::kEach) return SendEach(message, flags, payload);
-  if (open_slot_ != kNoSlot && open_used_ + need > peer_.slot_bytes) CloseSlot();
+  if (open_slot_ != kNoSlot &&
+      (open_used_ + need > peer_.slot_bytes || open_count_ == kMaxSlotMessages)) {
+    CloseSlot();
+  }
   if (open_slot_ == kNoSlot && !OpenSlot()) {
     FlushLocked();
     return failed() ? SendOutcome::kFailed : SendOutcome::kNoSlot;

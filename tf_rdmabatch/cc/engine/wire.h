@@ -30,6 +30,8 @@ struct SlotHeader {
   uint64_t batch;  // number of the announcement that it belongs to, from 0
 };
 static_assert(sizeof(SlotHeader) == 16);
+// What `count` can say.
+inline constexpr uint32_t kMaxSlotMessages = 65535;
 
 struct MessageHeader {
   uint32_t bytes;  // of payload
