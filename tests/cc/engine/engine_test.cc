@@ -170,6 +170,22 @@ TEST_P(EngineTest, APeerThatClosesIsNamedAndWhatItSentBeforeArrives) {
   EXPECT_EQ(pair.client_sink.closed_count(), 1u);
 }
 
+// The good-bye takes another path than the messages, and may be faster.
+TEST_P(EngineTest, LastWordsArriveHoweverSoonTheCloseComes) {
+  for (const Confirm confirm : {Confirm::kBatch, Confirm::kEach}) {
+    for (int round = 0; round < 20; ++round) {
+      EnginePair pair;
+      EngineOptions options = Options();
+      options.confirm = confirm;
+      ASSERT_NO_FATAL_FAILURE(pair.Start(GetParam(), options));
+      ASSERT_TRUE(pair.connection->Send(User("last words"), Patience()).ok());
+      pair.client->Shutdown();
+      ASSERT_TRUE(Eventually([&] { return pair.server_sink.closed_count() == 1; }));
+      ASSERT_EQ(pair.server_sink.messages, 1u) << "round " << round;
+    }
+  }
+}
+
 TEST_P(EngineTest, ALargeMessageIsPutTogether) {
   EnginePair pair;
   std::string got;

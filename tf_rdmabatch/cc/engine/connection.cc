@@ -13,6 +13,8 @@ std::atomic<uint64_t> next_id{1};
 
 // A close waits so long for the peer to perceive what was sent.
 constexpr double kCloseSeconds = 1;
+// Most peers answer at once.
+constexpr int kCloseYields = 64;
 
 Status ClosedHere() { return {StatusCode::kCancelled, "closed by this side"}; }
 
@@ -146,14 +148,55 @@ Status Connection::FailureOf(const Lane& lane) const {
 }
 
 void Connection::Close() {
-  if (closed() || closing_.exchange(true, std::memory_order_acq_rel)) return;
-  Flush();
   const Deadline deadline = Deadline::After(kCloseSeconds);
+  BeginClose(deadline);
+  FinishClose(deadline);
+}
+
+void Connection::BeginClose(Deadline deadline) {
+  if (closed() || closing_.exchange(true, std::memory_order_acq_rel)) return;
   for (const auto& lane : lanes_) {
-    while (lane->chains_in_flight() > 0 && !deadline.expired()) std::this_thread::yield();
+    while (!lane->Flush() && !deadline.expired()) std::this_thread::yield();
   }
-  if (bootstrap_ != nullptr) (void)bootstrap_->SendFrame(kByeFrame, Deadline::After(kCloseSeconds));
+  if (bootstrap_ != nullptr) (void)bootstrap_->SendFrame(ByeFrame(), deadline);
+}
+
+// A completed request need not have arrived (iWARP completes a SEND once it is sent), and the
+// endpoint must live until it has: the peer ends the bootstrap connection when it took everything.
+void Connection::FinishClose(Deadline deadline) {
+  if (bootstrap_ != nullptr && established()) {
+    for (int tries = 0; !ending() && !closed() && !deadline.expired(); ++tries) {
+      if (tries < kCloseYields) {
+        std::this_thread::yield();
+      } else {
+        std::this_thread::sleep_for(std::chrono::microseconds(100));
+      }
+    }
+  }
   Fail(ClosedHere());
+}
+
+std::string Connection::ByeFrame() {
+  ByteWriter writer;
+  writer.String(kBye, kMaxByeBytes);
+  writer.U16(static_cast<uint16_t>(lanes_.size()));
+  for (const auto& lane : lanes_) writer.U64(lane->announced());
+  return writer.Take();
+}
+
+bool Connection::TakeBye(std::string_view frame) {
+  ByteReader reader(frame);
+  if (reader.String(kMaxByeBytes) != kBye || reader.U16() != lanes_.size()) return false;
+  for (size_t i = 0; i < lanes_.size(); ++i) announced_.push_back(reader.U64());
+  return reader.done();
+}
+
+bool Connection::Drained() const {
+  if (closed()) return true;
+  for (size_t i = 0; i < announced_.size(); ++i) {
+    if (!lanes_[i]->failed() && lanes_[i]->batches_taken() < announced_[i]) return false;
+  }
+  return true;
 }
 
 }  // namespace rdmabatch

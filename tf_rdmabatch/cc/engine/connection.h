@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tf_rdmabatch/cc/base/clock.h"
@@ -114,7 +115,8 @@ class RDMABATCH_EXPORT Connection : public LaneHost,
   // Gives back a message that a sink kept (Disposition::kHold). Any thread.
   void Release(SlotHold hold);
 
-  // Ends the connection; the peer sees a close, not a death. Idempotent.
+  // Ends the connection once the peer has perceived what was sent, or a second later; the peer sees
+  // a close, not a death. Idempotent. Not from the engine's own threads.
   void Close();
   bool closed() const { return closed_.load(std::memory_order_acquire); }
   // OK while the connection lives, else why it ended, naming the peer.
@@ -146,7 +148,8 @@ class RDMABATCH_EXPORT Connection : public LaneHost,
   static constexpr size_t kMaxDescriptorBytes = 256;
   static constexpr size_t kMaxHeadBytes = 256;
   static constexpr size_t kMaxReassemblies = 64;
-  static constexpr const char* kByeFrame = "bye";
+  static constexpr std::string_view kBye = "bye";
+  static constexpr size_t kMaxByeBytes = 256;
 
   Disposition OnLaneMessage(const MessageHeader& header, Span<const uint8_t> payload,
                             SlotHold hold) override;
@@ -177,6 +180,15 @@ class RDMABATCH_EXPORT Connection : public LaneHost,
   // The control thread has seen the end and need not look again.
   void SetEnding() { ending_.store(true, std::memory_order_relaxed); }
   bool ending() const { return ending_.load(std::memory_order_relaxed); }
+  // The two halves of Close: says good-bye, and waits until the peer has answered.
+  void BeginClose(Deadline deadline);
+  void FinishClose(Deadline deadline);
+  // What this side announced on each lane, and the same from the peer (control thread); false when
+  // it does not parse.
+  std::string ByeFrame();
+  bool TakeBye(std::string_view frame);
+  // Progress thread: whether all that the peer announced before its good-bye was handled.
+  bool Drained() const;
   // What a call on a failed lane returns.
   Status FailureOf(const Lane& lane) const;
   Status Named(const Status& status) const;
@@ -209,6 +221,8 @@ class RDMABATCH_EXPORT Connection : public LaneHost,
   };
   std::map<uint64_t, Reassembly> reassemblies_;  // progress thread
   std::atomic<uint64_t> next_message_{0};
+  // Of each lane, from the peer's good-bye. Written before the progress thread is told.
+  std::vector<uint64_t> announced_;
 
   std::atomic<bool> active_{false};
   std::atomic<bool> usable_{false};

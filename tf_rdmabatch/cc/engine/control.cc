@@ -104,10 +104,10 @@ void ControlThread::CheckPeer(const std::shared_ptr<Connection>& connection) {
     if (lane_status.ok()) lane_status = lane->endpoint()->CheckControl();
   }
   const Deadline wait = Deadline::After(lane_status.ok() ? 0 : kByeSeconds);
-  auto frame = connection->bootstrap_->ReceiveFrame(wait, 16);
+  auto frame = connection->bootstrap_->ReceiveFrame(wait, Connection::kMaxByeBytes);
   Status status;
   if (frame.ok()) {
-    status = *frame == Connection::kByeFrame
+    status = connection->TakeBye(*frame)
                  ? Status(StatusCode::kUnavailable, "the peer closed it")
                  : Status(StatusCode::kDataLoss, "unexpected bytes on the bootstrap connection");
   } else if (frame.status().code() != StatusCode::kDeadlineExceeded) {
@@ -118,7 +118,6 @@ void ControlThread::CheckPeer(const std::shared_ptr<Connection>& connection) {
     return;
   }
   // Its level-triggered descriptors must not wake this thread again.
-  connection->bootstrap_->Shutdown();
   connection->SetEnding();
   engine_->FailLater(connection, status);
 }

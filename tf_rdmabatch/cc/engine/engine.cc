@@ -14,6 +14,11 @@
 namespace rdmabatch {
 namespace {
 
+// A shutdown waits so long for all peers to perceive what was sent.
+constexpr double kCloseSeconds = 1;
+// How long the end of a connection waits for what its peer sent before.
+constexpr double kDrainSeconds = 1;
+
 // Counts the forks between this process and the one that loaded the library.
 std::atomic<uint64_t> fork_generation{0};
 
@@ -108,7 +113,10 @@ Result<std::shared_ptr<Connection>> Engine::Establish(BootstrapSocket socket, bo
   Log(LogLevel::kInfo,
       "connected to " + (*connection)->peer().ToString() + " over " + (*connection)->choice());
   // The engine may have stopped before it was in the list.
-  if (stopping_.load(std::memory_order_acquire)) (*connection)->Close();
+  if (stopping_.load(std::memory_order_acquire)) {
+    (*connection)->BeginClose(deadline);
+    (*connection)->FinishClose(Deadline::After(0));
+  }
   control_->Wake();
   return connection;
 }
@@ -164,7 +172,16 @@ void Engine::Adopt(const std::shared_ptr<Connection>& connection) {
 }
 
 void Engine::FailLater(std::shared_ptr<Connection> connection, const Status& status) {
-  progress_->AfterArrivals([connection = std::move(connection), status] {
+  EndWhenDrained(std::move(connection), status, Deadline::After(kDrainSeconds));
+}
+
+// What a peer sent before its good-bye may still be on its way: another path brings it.
+void Engine::EndWhenDrained(std::shared_ptr<Connection> connection, const Status& status,
+                            Deadline deadline) {
+  progress_->AfterArrivals([this, connection = std::move(connection), status, deadline] {
+    if (!connection->Drained() && !deadline.expired()) {
+      return EndWhenDrained(connection, status, deadline);
+    }
     if (status.code() != StatusCode::kCancelled && !connection->closed()) {
       Log(status.code() == StatusCode::kDataLoss ? LogLevel::kWarning : LogLevel::kInfo,
           connection->Named(status).message());
@@ -191,10 +208,16 @@ void Engine::Shutdown() {
   if (fork_generation_ != ForkGeneration()) return;
   if (stopping_.exchange(true, std::memory_order_acq_rel)) return;
   if (progress_ == nullptr) return;
-  for (const auto& connection : AllConnections()) connection->Close();
+  const Deadline deadline = Deadline::After(kCloseSeconds);
+  const auto connections = AllConnections();
+  for (const auto& connection : connections) connection->BeginClose(deadline);
+  for (const auto& connection : connections) connection->FinishClose(deadline);
   if (control_ != nullptr) control_->Stop();
-  // Handshakes that ended meanwhile.
-  for (const auto& connection : AllConnections()) connection->Close();
+  // Handshakes that ended meanwhile; nobody watches for their peers' answers any more.
+  for (const auto& connection : AllConnections()) {
+    connection->BeginClose(deadline);
+    connection->FinishClose(Deadline::After(0));
+  }
   progress_->Stop();
 }
 

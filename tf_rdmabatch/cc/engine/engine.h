@@ -76,6 +76,8 @@ class RDMABATCH_EXPORT Engine {
   void Adopt(const std::shared_ptr<Connection>& connection);
   // Fails the connection from the progress thread, once what has arrived was handled.
   void FailLater(std::shared_ptr<Connection> connection, const Status& status);
+  void EndWhenDrained(std::shared_ptr<Connection> connection, const Status& status,
+                      Deadline deadline);
   void Retire(Connection* connection);
 
   const EngineOptions options_;

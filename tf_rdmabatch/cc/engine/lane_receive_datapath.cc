@@ -43,6 +43,7 @@ void Lane::ArriveOne(uint32_t slot) {
   if (slot >= mine_.slots || !receiver_.SeeOne(slot)) {
     return Violate("a slot was announced while in use");
   }
+  ++batches_taken_;
   if (Consume(slot)) Acknowledge(slot);
 }
 

@@ -102,6 +102,11 @@ uint32_t Lane::chains_in_flight() {
   return failed() ? 0 : endpoint_->chains_in_flight();
 }
 
+uint64_t Lane::announced() {
+  SpinGuard guard(send_flag_);
+  return batch_;
+}
+
 bool Lane::Flush() {
   SpinGuard guard(send_flag_);
   return failed() || FlushLocked();
@@ -258,6 +263,7 @@ SendOutcome Lane::SendEach(const OutgoingMessage& message, uint8_t flags, uint32
   staged_slots_ = 0;
   staged_bytes_ = 0;
   sender_.AnnounceOne(slot);
+  ++batch_;
   counters_.batches_sent.Add(1);
   WorkRequest& request = chain_[0];
   FillSlotWrite(&request, slot);
