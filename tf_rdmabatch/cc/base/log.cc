@@ -1,5 +1,7 @@
 #include "tf_rdmabatch/cc/base/log.h"
 
+#include <pthread.h>
+
 #include <cstdio>
 #include <mutex>
 #include <utility>
@@ -12,9 +14,14 @@ struct SinkHolder {
   LogSink sink;
 };
 
-// Never destroyed: threads of an engine may log while the process ends.
+// Never destroyed: threads of an engine may log while the process ends. A fork waits for the lock,
+// which would stay locked for ever in the child.
 SinkHolder& Holder() {
-  static auto* holder = new SinkHolder;
+  static auto* holder = [] {
+    pthread_atfork([] { Holder().mutex.lock(); }, [] { Holder().mutex.unlock(); },
+                   [] { Holder().mutex.unlock(); });
+    return new SinkHolder;
+  }();
   return *holder;
 }
 
