@@ -1,0 +1,5 @@
+"""The parameter-server strategy over the engine."""
+
+from tf_rdmabatch.strategy.strategy import ParameterServerStrategy
+
+__all__ = ["ParameterServerStrategy"]

@@ -1,0 +1,152 @@
+"""TensorFlow's private interfaces: all that the strategy uses of them, checked with TensorFlow 2.21.
+
+Beside each import and in each function stands what is relied on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+# InternalPlaceholderContext: how a TypeSpec makes a placeholder in a graph.
+from tensorflow.core.function.trace_type import trace_type_builder
+
+# The subclassed strategy and its Extended's hooks; ReplicaContext and UpdateContext.
+from tensorflow.python.distribute import distribute_lib
+
+# DistributedIterator: the class whose instances Keras iterates inside its tf.function.
+from tensorflow.python.distribute import input_lib
+from tensorflow.python.distribute import parameter_server_strategy_v2 as pss
+
+# CachingVariable: a variable's wrapper that forwards to `_v`, operators and checkpoints included.
+from tensorflow.python.distribute import ps_values
+
+# compute_batch_size: what the other strategies cut batches by.
+from tensorflow.python.data.experimental.ops import distribute as distribute_data
+
+# PerReplica: its `_values`, which a subclass may compute.
+from tensorflow.python.distribute import values
+
+# record_operation and variable_accessed: how a pull is a variable's read to a GradientTape.
+from tensorflow.python.eager import context, record, tape
+
+# FuncGraph.outer_graph, is_control_flow_graph and captures.
+from tensorflow.python.framework import ops, tensor_conversion_registry
+
+__all__ = ["context", "distribute_lib", "input_lib", "ps_values", "pss", "values"]
+
+
+def current_graph() -> Any:
+    """Return the graph that ops are added to; in eager mode an empty one."""
+    return ops.get_default_graph()
+
+
+def is_control_flow_graph(graph: Any) -> bool:
+    """Return whether `graph` is a branch or a loop, and not a tf.function."""
+    return bool(getattr(graph, "is_control_flow_graph", False))
+
+
+@contextlib.contextmanager
+def outside_dependencies(graph: Any) -> Iterator[None]:
+    """Add ops to `graph`, which may be an outer one, free of the caller's control dependencies."""
+    with graph.as_default(), tf.control_dependencies(None):
+        yield
+
+
+def placeholder(dtype: tf.DType, shape: tf.TensorShape, name: str) -> tf.Tensor:
+    """Return a tensor of the current graph that nothing feeds: it stands for another."""
+    return tf.raw_ops.Placeholder(dtype=dtype, shape=shape, name=name)
+
+
+def record_read(variable: Any, value: tf.Tensor) -> tf.Tensor:
+    """Return `value`, which tapes then take for a read of the variable."""
+    if variable.trainable:
+        tape.variable_accessed(variable.get())
+    read = tf.identity(value)
+    record.record_operation(
+        "ReadVariableOp",
+        [read],
+        [variable.handle],
+        backward_function=lambda gradient: [gradient],
+        forward_function=lambda tangent: [tangent],
+    )
+    return read
+
+
+def late_capture(
+    graph: Any, key: Any, closure: Callable[[], tf.Tensor], spec: tf.TensorSpec
+) -> tf.Tensor:
+    """Return a placeholder in a tf.function's graph that each of its calls feeds with a closure.
+
+    FuncGraph.capture_call_time_value would evaluate it only in the outermost caller, where the
+    tapes of the others do not see the read.
+    """
+    captures = graph._function_captures
+    if key not in captures.by_ref_internal:
+
+        def evaluate() -> Sequence[tf.Tensor]:
+            return spec.to_tensors(closure())  # type: ignore[no-any-return]
+
+        evaluate.output_spec = spec  # type: ignore[attr-defined]
+        captures.add_or_replace(
+            key=key,
+            external=evaluate,
+            internal=spec.placeholder_value(trace_type_builder.InternalPlaceholderContext(graph)),
+            tracetype=spec,
+            is_by_ref=True,
+        )
+    value: tf.Tensor = captures.by_ref_internal[key]
+    return value
+
+
+def call(function: Any, inputs: Sequence[Any], captures: Sequence[Any]) -> list[tf.Tensor]:
+    """Add a call of a ConcreteFunction in which other tensors stand for those it captured."""
+    return list(function.inference_fn.call_flat(*inputs, *captures) or ())
+
+
+def captured_inputs(function: Any) -> list[tf.Tensor]:
+    """Return the tensors that a ConcreteFunction captured."""
+    return list(function.captured_inputs)
+
+
+def copy_op(op: Any, inputs: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
+    """Add a copy of `op`, with other inputs, to the current graph and return its outputs."""
+    graph = ops.get_default_graph()
+    attributes = dict(op.node_def.attr)
+    # Colocation with the original's neighbours, which are elsewhere.
+    attributes.pop("_class", None)
+    for value in attributes.values():
+        if value.HasField("func"):
+            graph._add_function_recursive(op.graph._get_function(value.func.name))
+    copy = graph._create_op_internal(
+        op.type, list(inputs), [output.dtype for output in op.outputs], attrs=attributes
+    )
+    return copy.outputs  # type: ignore[no-any-return]
+
+
+def register_tensor_conversion(cls: type) -> None:
+    """Let instances of a variable's wrapper be used where a tensor is expected."""
+    tensor_conversion_registry.register_tensor_conversion_function(
+        cls,
+        lambda variable, dtype=None, name=None, as_ref=False: variable._dense_var_to_tensor(
+            dtype, name, as_ref
+        ),
+    )
+
+
+def no_colocation() -> Any:
+    """Return a context in which ops are placed apart from others."""
+    return ops.colocate_with(None, ignore_existing=True)
+
+
+def compute_batch_size(dataset: tf.data.Dataset) -> tf.Tensor:
+    """Return the number of rows of a dataset's batches but the last, -1 if it cannot be known."""
+    return distribute_data.compute_batch_size(dataset)
+
+
+def is_graph_tensor(value: Any) -> bool:
+    """Return whether `value` is a tensor of a graph; variables and eager tensors are not."""
+    return isinstance(value, tf.Tensor) and not isinstance(value, ops.EagerTensor)

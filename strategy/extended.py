@@ -1,0 +1,170 @@
+"""The synchronous strategy's behaviour: what tf.distribute calls a StrategyExtended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_rdmabatch.strategy import _tensorflow as private
+from tf_rdmabatch.strategy import trace as traces
+from tf_rdmabatch.strategy.datasets import BatchDataset
+from tf_rdmabatch.strategy.parameters import ParameterTable
+from tf_rdmabatch.strategy.placement import LeastLoaded
+from tf_rdmabatch.strategy.rounds import Rounds
+from tf_rdmabatch.strategy.variables import LocalVariable, ServerVariable
+
+
+class SynchronousExtended(private.pss.ParameterServerStrategyV2Extended):  # type: ignore[misc, name-defined]
+    """Behaviour under ``consistency="bsp"``.
+
+    Parameters
+    ----------
+    container
+        The strategy.
+    resolver
+        Of the cluster.
+    partitioner
+        Of variables, or None.
+    replicas
+        Number of virtual replicas.
+    """
+
+    def __init__(self, container: Any, resolver: Any, partitioner: Any, replicas: int) -> None:
+        super().__init__(container, resolver, partitioner)
+        self._allow_run_without_coordinator = True
+        self._replicas = replicas
+        self.worker_count = self._num_workers
+        self.chief_device = "/job:chief/replica:0/task:0/device:CPU:0"
+        self.worker_devices_of_tasks = [f"/job:worker/replica:0/task:{i}/device:CPU:0" for i in range(self._num_workers)]
+        self.server_devices = [f"/job:ps/replica:0/task:{i}/device:CPU:0" for i in range(self._num_ps)]
+        self.placement = LeastLoaded(self._num_ps)
+        self.parameters = ParameterTable(self._num_workers, self.server_devices)
+        self.local_variables: list[LocalVariable] = []
+        self.anchors = []
+        for device in self.worker_devices_of_tasks:
+            with tf.device(device):
+                self.anchors.append(tf.Variable(0, trainable=False, name="anchor"))
+        base, more = divmod(replicas, self._num_workers)
+        self._allotment = tuple(base + (i < more) for i in range(self._num_workers))
+        with tf.device(self.chief_device):
+            self.allotment_variable = tf.Variable(self._allotment, dtype=tf.int64, trainable=False)
+
+    def start(self) -> None:
+        """Make what needs the strategy to be complete."""
+        self.rounds = Rounds(self._container_strategy())
+
+    @property
+    def _num_replicas_in_sync(self) -> int:
+        return self._replicas
+
+    def _use_merge_call(self) -> bool:
+        return False
+
+    def _resource_creator_scope(self) -> Any:
+        return []
+
+    # Allotment.
+
+    @property
+    def allotment(self) -> tuple[int, ...]:
+        """Replicas of each worker."""
+        return self._allotment
+
+    @allotment.setter
+    def allotment(self, value: Sequence[int]) -> None:
+        rows = [variable.rows() for variable in self.local_variables]
+        self._allotment = tuple(value)
+        self.allotment_variable.assign(self._allotment)
+        for variable, row in zip(self.local_variables, rows, strict=True):
+            variable.assign_rows(row)
+
+    def owners(self) -> list[int]:
+        """Return the worker of each replica."""
+        return [w for w, count in enumerate(self._allotment) for _ in range(count)]
+
+    # Variables.
+
+    def _create_variable(self, next_creator: Callable[..., Any], **kwargs: Any) -> Any:
+        synchronization = kwargs.get("synchronization", tf.VariableSynchronization.AUTO)
+        if synchronization == tf.VariableSynchronization.ON_READ:
+            return self._create_local(next_creator, **kwargs)
+        return super()._create_variable(next_creator, **kwargs)
+
+    def _create_var_creator(self, next_creator: Callable[..., Any], **kwargs: Any) -> Any:
+        aggregation = kwargs.get("aggregation") or tf.VariableAggregation.NONE
+
+        def create(**kwargs: Any) -> ServerVariable:
+            variable = next_creator(**kwargs)
+            server = tf.DeviceSpec.from_string(variable.device).task
+            return ServerVariable(variable, server, aggregation)
+
+        return create
+
+    def _create_variable_round_robin(self, next_creator: Callable[..., Any], **kwargs: Any) -> Any:
+        server = self.placement.place(_nbytes(kwargs))
+        with private.no_colocation(), tf.device(self.server_devices[server]):
+            return next_creator(**kwargs)
+
+    def _create_local(self, next_creator: Callable[..., Any], **kwargs: Any) -> LocalVariable:
+        aggregation = kwargs.pop("aggregation", None) or tf.VariableAggregation.NONE
+        name = kwargs.pop("name", None) or "Variable"
+        kwargs.pop("colocate_with", None)
+        initial, shape, dtype = (kwargs.pop(k, None) for k in ("initial_value", "shape", "dtype"))
+        value = tf.convert_to_tensor(initial() if callable(initial) else initial, dtype)
+        owners = self.owners()
+        parts = []
+        for worker, device in enumerate(self.worker_devices_of_tasks):
+            mask = tf.constant([owner == worker for owner in owners])
+            rows = tf.stack([value if own else tf.zeros_like(value) for own in mask.numpy()])
+            with private.no_colocation(), tf.device(device):
+                parts.append(next_creator(initial_value=rows, name=f"{name}_{worker}", **kwargs))
+        variable = LocalVariable(parts, aggregation, self.owners, f"{name}:0")
+        self.local_variables.append(variable)
+        return variable
+
+    def on_worker(self, tensor: tf.Tensor, worker: int) -> tf.Tensor:
+        """Return what stands on a worker for a tensor that the workers' program captured."""
+        for variable in self.local_variables:
+            if variable.parts[0].handle is tensor:
+                return variable.parts[worker].handle
+        return tensor
+
+    # Replicas.
+
+    def _call_for_each_replica(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        return self.rounds.run(fn, args, kwargs, fn)
+
+    def _replica_ctx_all_reduce(self, reduce_op: Any, value: Any, options: Any = None) -> Any:
+        del options
+        trace = traces.active()
+        return tf.nest.map_structure(lambda t: trace.all_reduce(reduce_op, t), value)
+
+    def _replica_ctx_update(
+        self, var: Any, fn: Callable[..., Any], args: Any = (), kwargs: Any = None, group: bool = True
+    ) -> None:
+        del group
+        traces.active().update(var, fn, args, kwargs)
+
+    def _update(self, var: Any, fn: Callable[..., Any], args: Any, kwargs: Any, group: bool) -> Any:
+        with tf.device(var.device), private.distribute_lib.UpdateContext(0):
+            result = fn(var, *args, **(kwargs or {}))
+        return self._group(result) if group and not tf.executing_eagerly() else result
+
+    # Data.
+
+    def _experimental_distribute_dataset(self, dataset: tf.data.Dataset, options: Any) -> Any:
+        del options
+        return BatchDataset(self._container_strategy(), dataset)
+
+
+def _nbytes(kwargs: dict[str, Any]) -> int:
+    shape, dtype = kwargs.get("shape"), kwargs.get("dtype")
+    initial = kwargs.get("initial_value")
+    if shape is None and initial is not None and not callable(initial):
+        initial = tf.convert_to_tensor(initial, dtype)
+        shape, dtype = initial.shape, initial.dtype
+    if shape is None or not tf.TensorShape(shape).is_fully_defined():
+        return 0
+    return int(tf.TensorShape(shape).num_elements()) * int(tf.as_dtype(dtype or tf.float32).size)

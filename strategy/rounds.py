@@ -1,0 +1,196 @@
+"""One round: a call of each worker's program, the servers' programs, and the replicas' results."""
+
+from __future__ import annotations
+
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_rdmabatch.strategy import _tensorflow as private
+from tf_rdmabatch.strategy.server_program import ServerPrograms
+from tf_rdmabatch.strategy.values import MicroBatches
+from tf_rdmabatch.strategy.worker_program import WorkerProgram, trace_worker_program
+
+# How many functions' rounds are kept that were run in eager mode.
+_CACHED = 64
+
+
+class Rounds:
+    """Runs functions in all virtual replicas.
+
+    Parameters
+    ----------
+    strategy
+        Whose replicas.
+    """
+
+    def __init__(self, strategy: Any) -> None:
+        self._strategy = weakref.ref(strategy)
+        self._eager: OrderedDict[Any, Round] = OrderedDict()
+        with tf.device(strategy.extended.chief_device):
+            # Each round takes the next number; a failed one is not repeated.
+            self.number = tf.Variable(0, dtype=tf.int64, trainable=False, name="round")
+
+    def run(self, function: Callable[..., Any], args: Any, kwargs: Any, key: Any) -> Any:
+        """Run `function` once in each replica and return the results.
+
+        Parameters
+        ----------
+        function
+            Called in replica context.
+        args, kwargs
+            Per-replica values among them are given to their replicas.
+        key
+            Hashable: in eager mode the same key means the same function.
+        """
+        strategy = self._strategy()
+        leaves = tf.nest.flatten((args, kwargs))
+        inputs = [_as_micro_batches(strategy, leaf) for leaf in leaves]
+        batches = [i for i in inputs if i is not None]
+        others = tuple(leaf for leaf, i in zip(leaves, inputs, strict=True) if i is None)
+
+        def call(*values: Any) -> Any:
+            remaining = iter(values)
+            rest = iter(others)
+            replaced = [next(rest) if i is None else next(remaining) for i in inputs]
+            replica_args, replica_kwargs = tf.nest.pack_sequence_as((args, kwargs), replaced)
+            return function(*replica_args, **replica_kwargs)
+
+        if not tf.executing_eagerly():
+            return Round(strategy, call)(batches)
+        try:
+            key = (key, tuple(i is None for i in inputs), others)
+            hash(key)
+        except TypeError:
+            return Round(strategy, call)(batches)
+        if key not in self._eager:
+            self._eager[key] = Round(strategy, call)
+            if len(self._eager) > _CACHED:
+                self._eager.popitem(last=False)
+        self._eager.move_to_end(key)
+        return self._eager[key](batches)
+
+
+def _as_micro_batches(strategy: Any, leaf: Any) -> MicroBatches | None:
+    if isinstance(leaf, MicroBatches):
+        return leaf
+    if isinstance(leaf, private.values.PerReplica):
+        if len(leaf.values) != strategy.num_replicas_in_sync:
+            raise ValueError(
+                f"a per-replica value with {len(leaf.values)} values was given to strategy.run, "
+                f"which has {strategy.num_replicas_in_sync} replicas"
+            )
+        if all(tf.is_tensor(v) or isinstance(v, tf.Tensor) for v in leaf.values):
+            return MicroBatches.from_values(leaf.values)
+        if any(v is not leaf.values[0] for v in leaf.values):
+            return MicroBatches.from_values([tf.convert_to_tensor(v) for v in leaf.values])
+    return None
+
+
+class Round:
+    """A function's rounds, traced for each kind of input.
+
+    A tf.function of its own, since automatic control dependencies then order the rounds of a graph.
+
+    Parameters
+    ----------
+    strategy
+        Whose replicas.
+    function
+        Called with a replica's values.
+    """
+
+    def __init__(self, strategy: Any, function: Callable[..., Any]) -> None:
+        self._strategy = strategy
+        self._function = function
+        self._results: weakref.WeakKeyDictionary[Any, _Results] = weakref.WeakKeyDictionary()
+        self._traced = tf.function(self._build, autograph=False)
+
+    def __call__(self, inputs: Sequence[MicroBatches]) -> Any:
+        """Run a round with these inputs and return the replicas' results."""
+        concrete = self._traced.get_concrete_function(list(inputs))
+        tensors = concrete(*tf.nest.flatten(list(inputs), expand_composites=True))
+        return self._results[concrete.graph].pack(list(tensors))
+
+    def _build(self, inputs: Sequence[MicroBatches]) -> list[tf.Tensor]:
+        strategy = self._strategy
+        extended = strategy.extended
+        with tf.device(extended.chief_device):
+            step = extended.rounds.number.assign_add(1)
+            allotment = extended.allotment_variable.read_value()
+            first = tf.cumsum(allotment, exclusive=True)
+        program = trace_worker_program(strategy, self._function, inputs)
+        outputs = [
+            self._call_worker(worker, program, inputs, tf.identity(step), first[worker], allotment[worker])
+            for worker in range(extended.worker_count)
+        ]
+        ServerPrograms(
+            program.plan, extended.server_devices, strategy.num_replicas_in_sync, tf.identity(step)
+        ).build()
+        results = _Results(program, strategy.num_replicas_in_sync)
+        self._results[private.current_graph()] = results
+        with tf.device(extended.chief_device):
+            return results.join(outputs)
+
+    def _call_worker(
+        self, worker: int, program: WorkerProgram, inputs: Sequence[MicroBatches],
+        step: tf.Tensor, first: tf.Tensor, count: tf.Tensor,
+    ) -> list[tf.Tensor]:
+        extended = self._strategy.extended
+        with tf.device(extended.chief_device):
+            parts = [i.part(first, count) for i in inputs]
+        tensors = tf.nest.flatten(parts, expand_composites=True)
+        captures = [
+            extended.on_worker(tensor, worker) for tensor in private.captured_inputs(program.function)
+        ]
+        anchor = extended.anchors[worker].handle
+        with tf.device(extended.worker_devices_of_tasks[worker]):
+            return private.call(program.function, [step, first, count, anchor, *tensors], captures)
+
+
+class _Results:
+    """Puts the workers' outputs together to the replicas' results."""
+
+    def __init__(self, program: WorkerProgram, replicas: int) -> None:
+        self._structure = program.outputs.structure
+        self._stacked = program.outputs.stacked
+        self._replicas = replicas
+
+    def join(self, outputs: Sequence[Sequence[tf.Tensor]]) -> list[tf.Tensor]:
+        """Return each replica's tensors: those of the first output, of the second, and so on."""
+        count = len(self._stacked)
+        rows = iter(range(count, len(outputs[0])))
+        joined: list[tf.Tensor] = []
+        for i, stacked in enumerate(self._stacked):
+            whole = tf.concat([o[i] for o in outputs], 0)
+            if stacked:
+                joined += tf.unstack(whole, num=self._replicas)
+            else:
+                j = next(rows)
+                sizes = tf.ensure_shape(tf.concat([o[j] for o in outputs], 0), [self._replicas])
+                joined += tf.split(whole, sizes, num=self._replicas)
+        return joined
+
+    def pack(self, tensors: Sequence[tf.Tensor]) -> Any:
+        """Return the replica function's result, with per-replica values for its tensors."""
+        k = self._replicas
+        columns = iter([tensors[i : i + k] for i in range(0, len(tensors), k)])
+
+        def per_replica(leaf: Any) -> Any:
+            flat = tf.nest.flatten(leaf, expand_composites=True)
+            if not all(tf.is_tensor(t) for t in flat) or not flat:
+                return leaf
+            parts = [next(columns) for _ in flat]
+            if k == 1:
+                return tf.nest.pack_sequence_as(leaf, [p[0] for p in parts], expand_composites=True)
+            return private.values.PerReplica(
+                [
+                    tf.nest.pack_sequence_as(leaf, [p[i] for p in parts], expand_composites=True)
+                    for i in range(k)
+                ]
+            )
+
+        return tf.nest.map_structure(per_replica, self._structure)

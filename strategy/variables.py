@@ -1,0 +1,267 @@
+"""The variables of a synchronous strategy: on a server, or on each worker its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_rdmabatch.strategy import _tensorflow as private
+from tf_rdmabatch.strategy import trace as traces
+from tf_rdmabatch.strategy import wire
+from tf_rdmabatch.strategy.parameters import Parameter, ParameterTable
+
+
+class ServerVariable(private.ps_values.CachingVariable):  # type: ignore[misc, name-defined]
+    """A variable on a parameter server.
+
+    In a replica a read is a pull and an assignment a push, applied by the server once a round;
+    elsewhere both go to the server at once.
+
+    Parameters
+    ----------
+    variable
+        On the server.
+    server
+        The server's number.
+    aggregation
+        How the replicas' assignments become one.
+    """
+
+    def __init__(
+        self, variable: tf.Variable, server: int, aggregation: tf.VariableAggregation
+    ) -> None:
+        super().__init__(variable)
+        self.server = server
+        self._parameter: Parameter | None = None
+        self._aggregation = aggregation
+
+    @property
+    def aggregation(self) -> tf.VariableAggregation:
+        """How the replicas' assignments become one."""
+        return self._aggregation
+
+    @property
+    def synchronization(self) -> tf.VariableSynchronization:
+        """Always at the write."""
+        return tf.VariableSynchronization.ON_WRITE
+
+    def parameter(self, table: ParameterTable) -> Parameter:
+        """Return the parameter that workers pull."""
+        if self._parameter is None:
+            dtype = wire.wire_dtype(self.dtype, self.name)
+            self._parameter = table.add(self.name, self.server, dtype, self.shape)
+        return self._parameter
+
+    def read_value(self) -> tf.Tensor:
+        """Return the value; in a replica the one that the round began with."""
+        trace = traces.active()
+        return self._v.read_value() if trace is None else trace.read(self)
+
+    def value(self) -> tf.Tensor:
+        """Return the value; see `read_value`."""
+        trace = traces.active()
+        return self._v.value() if trace is None else trace.read(self)
+
+    def sparse_read(self, indices: Any, name: str | None = None) -> tf.Tensor:
+        """Return rows of the value."""
+        trace = traces.active()
+        if trace is None:
+            return self._v.sparse_read(indices, name=name)
+        return tf.gather(trace.read(self), indices, name=name)
+
+    def gather_nd(self, indices: Any, name: str | None = None) -> tf.Tensor:
+        """Return slices of the value."""
+        trace = traces.active()
+        if trace is None:
+            return self._v.gather_nd(indices, name=name)
+        return tf.gather_nd(trace.read(self), indices, name=name)
+
+    def assign(self, value: Any, *args: Any, **kwargs: Any) -> Any:
+        """Replace the value."""
+        return self._write("assign", value, *args, **kwargs)
+
+    def assign_add(self, delta: Any, *args: Any, **kwargs: Any) -> Any:
+        """Add to the value."""
+        return self._write("assign_add", delta, *args, **kwargs)
+
+    def assign_sub(self, delta: Any, *args: Any, **kwargs: Any) -> Any:
+        """Subtract from the value."""
+        return self._write("assign_sub", delta, *args, **kwargs)
+
+    def _write(self, method: str, value: Any, *args: Any, **kwargs: Any) -> Any:
+        trace = traces.active()
+        if trace is None:
+            return getattr(self._v, method)(value, *args, **kwargs)
+        return trace.assign(self, method, value)
+
+    def _dense_var_to_tensor(
+        self, dtype: Any = None, name: str | None = None, as_ref: bool = False
+    ) -> tf.Tensor:
+        del name, as_ref
+        if dtype is not None and not self.dtype.is_compatible_with(dtype):
+            return NotImplemented
+        return self.value()
+
+
+def _refuse_in_replica(method: str) -> Callable[..., Any]:
+    def scatter(self: ServerVariable, *args: Any, **kwargs: Any) -> Any:
+        if traces.active() is not None:
+            raise NotImplementedError(
+                f"{self.name}.{method} was called in a replica, where the whole value is needed: "
+                f"write {self.name}.assign(tf.tensor_scatter_nd_...({self.name}, ...)), or call it "
+                "outside of strategy.run"
+            )
+        return getattr(self._v, method)(*args, **kwargs)
+
+    return scatter
+
+
+for _method in (
+    "scatter_add",
+    "scatter_sub",
+    "scatter_update",
+    "scatter_max",
+    "scatter_min",
+    "scatter_mul",
+    "scatter_div",
+    "batch_scatter_update",
+    "scatter_nd_add",
+    "scatter_nd_sub",
+    "scatter_nd_update",
+):
+    setattr(ServerVariable, _method, _refuse_in_replica(_method))
+
+
+class LocalVariable(private.ps_values.CachingVariable):  # type: ignore[misc, name-defined]
+    """A variable that is synchronised when it is read, such as a metric's.
+
+    Each worker has a row for each virtual replica. A replica reads and writes its own row, without
+    the wire; a read outside of the replicas aggregates the rows.
+
+    Parameters
+    ----------
+    parts
+        One variable on each worker, of shape ``[replicas, *shape]``. All rows of a worker that does
+        not run the replica are zero.
+    aggregation
+        SUM, MEAN, ONLY_FIRST_REPLICA or NONE.
+    owners
+        Returns the worker of each replica.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[tf.Variable],
+        aggregation: tf.VariableAggregation,
+        owners: Callable[[], Sequence[int]],
+        name: str,
+    ) -> None:
+        super().__init__(parts[0])
+        self.parts = parts
+        self._aggregation = aggregation
+        self._owners = owners
+        self._local_name = name
+
+    @property
+    def aggregation(self) -> tf.VariableAggregation:
+        """How the replicas' values become one."""
+        return self._aggregation
+
+    @property
+    def synchronization(self) -> tf.VariableSynchronization:
+        """Always at the read."""
+        return tf.VariableSynchronization.ON_READ
+
+    @property
+    def shape(self) -> tf.TensorShape:
+        """Of a replica's value."""
+        return self.parts[0].shape[1:]
+
+    @property
+    def name(self) -> str:
+        """As it was created."""
+        return self._local_name
+
+    @property
+    def _replicas(self) -> int:
+        return int(self.parts[0].shape[0])
+
+    def read_value(self) -> tf.Tensor:
+        """Return the replica's value, or outside of the replicas the aggregated one."""
+        trace = traces.active()
+        if trace is not None:
+            return self.parts[0].sparse_read(trace.replica)
+        if self._aggregation == tf.VariableAggregation.SUM:
+            return tf.add_n([tf.reduce_sum(part.read_value(), 0) for part in self.parts])
+        rows = self.rows()
+        if self._aggregation == tf.VariableAggregation.MEAN:
+            return tf.add_n(rows) / tf.cast(self._replicas, self.dtype)
+        return rows[0]
+
+    value = read_value
+
+    def rows(self) -> list[tf.Tensor]:
+        """Return each replica's value."""
+        return [self.parts[worker][row] for row, worker in enumerate(self._owners())]
+
+    def assign_rows(self, rows: Sequence[tf.Tensor]) -> None:
+        """Give each replica's value to the worker that runs it."""
+        owners = self._owners()
+        for worker, part in enumerate(self.parts):
+            part.assign(
+                tf.stack(
+                    [r if o == worker else tf.zeros_like(r) for r, o in zip(rows, owners, strict=True)]
+                )
+            )
+
+    def assign(self, value: Any, *_: Any, **__: Any) -> Any:
+        """Replace the replica's value; outside of the replicas, what a read then returns."""
+        trace = traces.active()
+        value = tf.convert_to_tensor(value, self.dtype)
+        if trace is not None:
+            return self._update_row(tf.raw_ops.ResourceScatterUpdate, value, trace)
+        if self._aggregation == tf.VariableAggregation.SUM:
+            value = tf.cast(value / tf.cast(self._replicas, value.dtype), value.dtype)
+        self.assign_rows([tf.broadcast_to(value, self.shape)] * self._replicas)
+        return self
+
+    def assign_add(self, delta: Any, *_: Any, **__: Any) -> Any:
+        """Add to the replica's value."""
+        return self._add(tf.raw_ops.ResourceScatterAdd, delta, 1)
+
+    def assign_sub(self, delta: Any, *_: Any, **__: Any) -> Any:
+        """Subtract from the replica's value."""
+        return self._add(tf.raw_ops.ResourceScatterSub, delta, -1)
+
+    def _add(self, op: Any, delta: Any, sign: int) -> Any:
+        trace = traces.active()
+        delta = tf.convert_to_tensor(delta, self.dtype)
+        if trace is not None:
+            return self._update_row(op, delta, trace)
+        if self._aggregation == tf.VariableAggregation.SUM:
+            raise ValueError(
+                f"{self.name} holds a part of a sum in each replica: outside of strategy.run it can "
+                "be assigned, not added to"
+            )
+        self.assign_rows([row + sign * delta for row in self.rows()])
+        return self
+
+    def _update_row(self, op: Any, value: tf.Tensor, trace: Any) -> tf.Tensor:
+        part = self.parts[0]
+        value = tf.broadcast_to(value, self.shape)
+        op(resource=part.handle, indices=trace.replica, updates=value)
+        return part.sparse_read(trace.replica)
+
+    def _dense_var_to_tensor(
+        self, dtype: Any = None, name: str | None = None, as_ref: bool = False
+    ) -> tf.Tensor:
+        del name, as_ref
+        if dtype is not None and not self.dtype.is_compatible_with(dtype):
+            return NotImplemented
+        return self.read_value()
+
+
+for _class in (ServerVariable, LocalVariable):
+    private.register_tensor_conversion(_class)

@@ -1,0 +1,228 @@
+"""What each worker does in a round: pull, run its virtual replicas one after the other, push."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import tensorflow as tf
+
+from tf_rdmabatch import ops
+from tf_rdmabatch.strategy import _tensorflow as private
+from tf_rdmabatch.strategy import wire
+from tf_rdmabatch.strategy.parameters import Parameter
+from tf_rdmabatch.strategy.plan import Plan
+from tf_rdmabatch.strategy.trace import ReplicaTrace
+from tf_rdmabatch.strategy.values import MicroBatches
+
+# Parameters of up to this size share ops.
+SMALL_BYTES = 64 << 10
+
+
+@dataclass
+class WorkerProgram:
+    """The program of every worker, traced once.
+
+    Parameters
+    ----------
+    function
+        Its ConcreteFunction.
+    plan
+        What the servers have to do for it.
+    outputs
+        How the replica function's results are put together from the function's outputs.
+    """
+
+    function: Any
+    plan: Plan
+    outputs: ReplicaOutputs
+
+
+@dataclass
+class ReplicaOutputs:
+    """The structure of a replica function's result.
+
+    Parameters
+    ----------
+    structure
+        The result, with tensors of the replica's graph.
+    stacked
+        Of each tensor in it whether all replicas' have one shape.
+    """
+
+    structure: Any = None
+    stacked: list[bool] = field(default_factory=list)
+
+
+def trace_worker_program(
+    strategy: Any, function: Callable[..., Any], inputs: Sequence[MicroBatches]
+) -> WorkerProgram:
+    """Trace the program that runs `function` once for each of a worker's replicas.
+
+    Parameters
+    ----------
+    strategy
+        The strategy that it runs under.
+    function
+        Called with a replica's values of `inputs`.
+    inputs
+        Of all workers; the program takes a part of them.
+    """
+    extended = strategy.extended
+    trace = ReplicaTrace(strategy.num_replicas_in_sync)
+    plan = Plan(trace, extended.parameters)
+    outputs = ReplicaOutputs()
+
+    def replica(step: Any, micro_step: Any, micro_steps: Any, number: Any, *tensors: Any) -> Any:
+        # A tf.function that is called in a replica may be traced again; the strategy's is not.
+        context = private.distribute_lib.ReplicaContext(strategy, tf.cast(number, tf.int32))
+        values = _pack([i.value_spec for i in inputs], tensors)
+        with trace.activate(program_graph, private.current_graph(), number), context:
+            outputs.structure = _tensors(function(*values))
+        flat = tf.nest.flatten(outputs.structure, expand_composites=True)
+        plan.finish()
+        _push(plan, step, micro_step, micro_steps, number)
+        results = [t for t in flat if tf.is_tensor(t)]
+        outputs.stacked = [t.shape.is_fully_defined() for t in results]
+        return results
+
+    program_graph: Any = None
+
+    @tf.function(autograph=False)  # type: ignore[misc]
+    def program(step: Any, first: Any, micro_steps: Any, anchor: Any, *tensors: Any) -> Any:
+        del anchor
+        nonlocal program_graph
+        program_graph = private.current_graph()
+        parts = _pack([tf.type_spec_from_value(i) for i in inputs], tensors)
+        scalars = [tf.TensorSpec([], tf.int64)] * 4
+        specs = _flat_specs([i.value_spec for i in inputs])
+        one = tf.function(replica, autograph=False).get_concrete_function(*scalars, *specs)
+        captures = _pulled(trace, plan, one, step)
+        _skip_without_replicas(plan, step, micro_steps)
+
+        def run_one(micro_step: Any) -> list[tf.Tensor]:
+            values = [part.value_of(micro_step) for part in parts]
+            flat = tf.nest.flatten(values, expand_composites=True)
+            number = first + micro_step
+            return private.call(one, [step, micro_step, micro_steps, number, *flat], captures)
+
+        return _run_all(run_one, micro_steps, one.outputs, outputs.stacked)
+
+    scalar = tf.TensorSpec([], tf.int64)
+    anchor = tf.TensorSpec([], tf.resource)
+    specs = [_any_rows(s) for s in _flat_specs([tf.type_spec_from_value(i) for i in inputs])]
+    concrete = program.get_concrete_function(scalar, scalar, scalar, anchor, *specs)
+    return WorkerProgram(concrete, plan, outputs)
+
+
+def _tensors(result: Any) -> Any:
+    """Return a replica function's result with tensors for the numbers and arrays in it."""
+    return tf.nest.map_structure(
+        lambda x: tf.convert_to_tensor(x) if isinstance(x, int | float) and x is not True else x,
+        result,
+    )
+
+
+def _flat_specs(specs: Sequence[Any]) -> list[tf.TensorSpec]:
+    return list(tf.nest.flatten(list(specs), expand_composites=True))
+
+
+def _pack(specs: Sequence[Any], tensors: Sequence[tf.Tensor]) -> list[Any]:
+    packed: list[Any] = tf.nest.pack_sequence_as(list(specs), list(tensors), expand_composites=True)
+    return packed
+
+
+def _any_rows(spec: tf.TensorSpec) -> tf.TensorSpec:
+    """Return the spec of some of the rows: workers get different numbers of them."""
+    shape = [None, *spec.shape[1:]] if spec.shape.rank else spec.shape
+    return tf.TensorSpec(shape, spec.dtype)
+
+
+def _pulled(trace: ReplicaTrace, plan: Plan, one: Any, step: tf.Tensor) -> list[tf.Tensor]:
+    """Pull what the replica reads; return what stands for the tensors that it captured."""
+    values = {}
+    pulled = [(plan.pulled_parameter(variable), stand_in, variable) for variable, stand_in in trace.pulls.values()]
+    for group in grouped([p for p, _, _ in pulled]):
+        tensors = ops.pull_many([pulled[i][0].handle() for i in group], step)
+        for i, tensor in zip(group, tensors, strict=True):
+            _, stand_in, variable = pulled[i]
+            values[id(stand_in)] = wire.decode(tensor, variable.dtype)
+    return [values.get(id(t), t) for t in private.captured_inputs(one)]
+
+
+def grouped(parameters: Sequence[Parameter]) -> list[list[int]]:
+    """Return the indices of parameters that one op carries: the small ones of each server."""
+    groups: dict[Any, list[int]] = defaultdict(list)
+    for i, parameter in enumerate(parameters):
+        small = parameter.nbytes <= SMALL_BYTES
+        groups[parameter.server if small else (parameter.server, i)].append(i)
+    return list(groups.values())
+
+
+def _push(plan: Plan, step: Any, micro_step: Any, micro_steps: Any, number: Any) -> None:
+    sums = [c for c in plan.contributions if not c.parameter.first]
+    for group in grouped([c.parameter for c in sums]):
+        handles = [_outer_handle(plan, sums[i].parameter) for i in group]
+        values = [wire.encode(sums[i].value, sums[i].what) for i in group]
+        ops.push_many(handles, values, step, micro_step, micro_steps)
+    firsts = [c for c in plan.contributions if c.parameter.first]
+    if not firsts:
+        return
+    handles = [_outer_handle(plan, c.parameter) for c in firsts]
+    values = [wire.encode(c.value, c.what) for c in firsts]
+
+    def push_firsts() -> None:
+        for group in grouped([c.parameter for c in firsts]):
+            ops.push_many([handles[i] for i in group], [values[i] for i in group], step, 0, 1)
+
+    tf.cond(tf.equal(number, 0), push_firsts, lambda: None)
+
+
+def _outer_handle(plan: Plan, parameter: Parameter) -> Any:
+    """Return a handle that is made once a round, outside of the loop over the replicas."""
+    with private.outside_dependencies(plan.trace.program_graph):
+        return parameter.handle()
+
+
+def _skip_without_replicas(plan: Plan, step: Any, micro_steps: Any) -> None:
+    parameters = [c.parameter for c in plan.contributions if not c.parameter.first]
+    if parameters:
+        handles = [p.handle() for p in parameters]
+        tf.cond(tf.equal(micro_steps, 0), lambda: ops.skip_many(handles, step), lambda: None)
+
+
+def _run_all(
+    run_one: Callable[[Any], list[tf.Tensor]],
+    micro_steps: tf.Tensor,
+    outputs: Sequence[tf.Tensor],
+    stacked: Sequence[bool],
+) -> list[tf.Tensor]:
+    """Run the replicas in turn; return each output of all, then the rows of those that differ."""
+    count = tf.cast(micro_steps, tf.int32)
+    results = [_array(o.dtype, count, o.shape if s else [None, *(o.shape[1:] if o.shape.rank else [])]) for o, s in zip(outputs, stacked, strict=True)]
+    rows = [_array(tf.int64, count, []) for s in stacked if not s]
+
+    def body(micro_step: Any, results: Any, rows: Any) -> Any:
+        values = run_one(micro_step)
+        index = tf.cast(micro_step, tf.int32)
+        counts = [tf.shape(v, tf.int64)[0] for v, s in zip(values, stacked, strict=True) if not s]
+        return (
+            micro_step + 1,
+            [a.write(index, v) for a, v in zip(results, values, strict=True)],
+            [a.write(index, c) for a, c in zip(rows, counts, strict=True)],
+        )
+
+    _, results, rows = tf.while_loop(
+        lambda micro_step, *_: micro_step < micro_steps,
+        body,
+        [tf.constant(0, tf.int64), results, rows],
+        parallel_iterations=1,
+    )
+    joined = [a.stack() if s else a.concat() for a, s in zip(results, stacked, strict=True)]
+    return joined + [a.stack() for a in rows]
+
+
+def _array(dtype: tf.DType, size: tf.Tensor, shape: Any) -> tf.TensorArray:
+    return tf.TensorArray(dtype, size, element_shape=shape, infer_shape=False)
