@@ -1,5 +1,6 @@
 """The parameter-server strategy over the engine."""
 
+from tf_rdmabatch.strategy.serve import serve
 from tf_rdmabatch.strategy.strategy import ParameterServerStrategy
 
-__all__ = ["ParameterServerStrategy"]
+__all__ = ["ParameterServerStrategy", "serve"]

@@ -36,6 +36,12 @@ from tensorflow.python.eager import context, record, tape
 # FuncGraph.outer_graph, is_control_flow_graph and captures.
 from tensorflow.python.framework import ops, tensor_conversion_registry
 
+# CondBranchFuncGraph: the graph of a branch.
+from tensorflow.python.ops import control_flow_v2_func_graphs as control_flow_graphs
+
+# default_variable_creator_v2: what creates variables where nobody else wants to.
+from tensorflow.python.ops import resource_variable_ops
+
 __all__ = ["context", "distribute_lib", "input_lib", "ps_values", "pss", "values"]
 
 
@@ -150,3 +156,32 @@ def compute_batch_size(dataset: tf.data.Dataset) -> tf.Tensor:
 def is_graph_tensor(value: Any) -> bool:
     """Return whether `value` is a tensor of a graph; variables and eager tensors are not."""
     return isinstance(value, tf.Tensor) and not isinstance(value, ops.EagerTensor)
+
+
+def is_stateful(op: Any) -> bool:
+    """Return whether an op has effects or state, and so may be run but once."""
+    return bool(op._is_stateful)
+
+
+def is_branch(graph: Any) -> bool:
+    """Return whether `graph` is a branch of a tf.cond."""
+    return isinstance(graph, control_flow_graphs.CondBranchFuncGraph)
+
+
+def condition_of(branch: Any) -> tuple[tf.Tensor, bool, Any]:
+    """Return the predicate of a branch's tf.cond, the value that takes the branch, and its graph.
+
+    The op knows its branches as functions that have the graphs' names.
+    """
+    outer = branch.outer_graph
+    for op in outer.get_operations():
+        if op.type in ("If", "StatelessIf"):
+            for attribute, taken_if in (("then_branch", True), ("else_branch", False)):
+                if op.node_def.attr[attribute].func.name == branch.name:
+                    return op.inputs[0], taken_if, outer
+    raise RuntimeError(f"the tf.cond of the branch {branch.name} was not found in its graph")
+
+
+def create_variable(**kwargs: Any) -> tf.Variable:
+    """Create a plain variable."""
+    return resource_variable_ops.default_variable_creator_v2(None, **kwargs)

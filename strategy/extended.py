@@ -87,6 +87,17 @@ class SynchronousExtended(private.pss.ParameterServerStrategyV2Extended):  # typ
     # Variables.
 
     def _create_variable(self, next_creator: Callable[..., Any], **kwargs: Any) -> Any:
+        if not tf.executing_eagerly():
+            # An optimizer makes its slots in the first step, inside the function that is traced.
+            initial = kwargs.get("initial_value")
+            if private.is_graph_tensor(initial):
+                raise ValueError(
+                    f"the variable {kwargs.get('name')!r} is created inside a tf.function or "
+                    "strategy.run, from a tensor of it: create it before, in strategy.scope(), or "
+                    "give it a function as its initial value"
+                )
+            with tf.init_scope():
+                return self._create_variable(private.create_variable, **kwargs)
         synchronization = kwargs.get("synchronization", tf.VariableSynchronization.AUTO)
         if synchronization == tf.VariableSynchronization.ON_READ:
             return self._create_local(next_creator, **kwargs)

@@ -1,4 +1,4 @@
-"""Evaluates on a server what a replica computes from values that only servers know."""
+"""Copies computations from one graph into another: to a server, or out of a branch."""
 
 from __future__ import annotations
 
@@ -9,83 +9,109 @@ import tensorflow as tf
 
 from tf_rdmabatch.strategy import _tensorflow as private
 
+# What stands for a tensor, or None where its op is to be copied.
+Resolve = Callable[[tf.Tensor], tf.Tensor | None]
+Done = dict[Any, tf.Tensor]
 
-class Lifter:
-    """Copies ops of a replica's graph into the current one.
+
+def copy_into_current_graph(tensor: tf.Tensor, resolve: Resolve, done: Done) -> tf.Tensor:
+    """Return `tensor`, of another graph, computed in the current one.
 
     Parameters
     ----------
-    pending
-        Names of the replica's ops whose outputs only servers know.
+    tensor
+        What to compute.
+    resolve
+        Says what stands for the tensors that it is computed from.
+    done
+        What was copied before, extended.
+
+    Raises
+    ------
+    NotImplementedError
+        It takes an op with state, of which there can be but one.
+    """
+    stack = [tensor]
+    while stack:
+        current = stack[-1]
+        if current.ref() in done:
+            stack.pop()
+            continue
+        stand_in = resolve(current)
+        if stand_in is not None:
+            done[current.ref()] = stand_in
+            continue
+        missing = [i for i in current.op.inputs if i.ref() not in done]
+        if missing:
+            stack.extend(missing)
+            continue
+        if private.is_stateful(current.op):
+            raise NotImplementedError(
+                f"{current.op.type} ({current.op.name}) cannot be moved to where its result is "
+                "needed, out of a branch or to after an update: compute it before the tf.cond, or "
+                "in a strategy.run of its own"
+            )
+        inputs = [done[i.ref()] for i in current.op.inputs]
+        with tf.device(_common_device(inputs)):
+            copies = private.copy_op(current.op, inputs)
+        done.update((o.ref(), c) for o, c in zip(current.op.outputs, copies, strict=True))
+    return done[tensor.ref()]
+
+
+def _common_device(inputs: Iterable[tf.Tensor]) -> str | None:
+    """Return where all inputs are: what is computed from one server's tensors stays there."""
+    devices = {i.device for i in inputs}
+    return devices.pop() if len(devices) == 1 else None
+
+
+def hoist(tensor: tf.Tensor, graph: Any) -> tf.Tensor:
+    """Return `tensor`, of a branch within `graph`, computed in `graph` whether the branch is taken.
+
+    Parameters
+    ----------
+    tensor
+        Of `graph` or of a branch in it.
+    graph
+        Of the replica.
+    """
+    if tensor.graph is graph:
+        return tensor
+    outer = {internal.ref(): external for external, internal in tensor.graph.captures}
+
+    def resolve(current: tf.Tensor) -> tf.Tensor | None:
+        external = outer.get(current.ref())
+        return None if external is None else hoist(external, graph)
+
+    with private.outside_dependencies(graph):
+        if private.is_graph_tensor(tensor) is False:
+            return tensor
+        return copy_into_current_graph(tensor, resolve, {})
+
+
+class Dependence:
+    """Which tensors of a graph depend on others.
+
+    Parameters
+    ----------
+    names
+        Of the ops whose outputs are depended on.
     """
 
-    def __init__(self, pending: Iterable[str]) -> None:
-        self._depends: dict[str, bool] = dict.fromkeys(pending, True)
+    def __init__(self, names: Iterable[str]) -> None:
+        self._known: dict[str, bool] = dict.fromkeys(names, True)
 
-    def depends(self, tensor: tf.Tensor) -> bool:
-        """Return whether a tensor of the replica's graph depends on a pending one."""
+    def __call__(self, tensor: tf.Tensor) -> bool:
+        """Return whether `tensor` depends on one of them."""
         stack = [tensor.op]
         while stack:
             op = stack[-1]
-            if op.name in self._depends:
-                stack.pop()
-                continue
             sources = [i.op for i in op.inputs]
-            unknown = [s for s in sources if s.name not in self._depends]
-            if unknown:
-                stack.extend(unknown)
-                continue
-            self._depends[op.name] = any(self._depends[s.name] for s in sources)
-            stack.pop()
-        return self._depends[tensor.op.name]
-
-    def leaves(self, tensor: tf.Tensor) -> list[tf.Tensor]:
-        """Return what `tensor` is computed from: pending tensors, and those that depend on none."""
-        found: dict[Any, tf.Tensor] = {}
-        seen = set()
-        stack = [tensor]
-        while stack:
-            current = stack.pop()
-            if current.ref() in seen:
-                continue
-            seen.add(current.ref())
-            if self._is_leaf(current):
-                found[current.ref()] = current
-            else:
-                stack.extend(reversed(current.op.inputs))
-        return list(found.values())
-
-    def _is_leaf(self, tensor: tf.Tensor) -> bool:
-        return not self.depends(tensor) or not tensor.op.inputs
-
-    def lift(self, tensor: tf.Tensor, resolve: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
-        """Return `tensor` computed in the current graph.
-
-        Parameters
-        ----------
-        tensor
-            Of the replica's graph.
-        resolve
-            Returns what stands for a leaf.
-
-        Raises
-        ------
-        NotImplementedError
-            It takes an op with state.
-        """
-        done: dict[Any, tf.Tensor] = {}
-        stack = [tensor]
-        while stack:
-            current = stack[-1]
-            if current.ref() in done:
+            unknown = [s for s in sources if s.name not in self._known]
+            if op.name in self._known:
                 stack.pop()
-            elif self._is_leaf(current):
-                done[current.ref()] = resolve(current)
+            elif unknown:
+                stack.extend(unknown)
             else:
-                missing = [i for i in current.op.inputs if i.ref() not in done]
-                if missing:
-                    stack.extend(missing)
-                else:
-                    copies = private.copy_op(current.op, [done[i.ref()] for i in current.op.inputs])
-                    done.update((o.ref(), c) for o, c in zip(current.op.outputs, copies, strict=True))
-        return done[tensor.ref()]
+                self._known[op.name] = any(self._known[s.name] for s in sources)
+                stack.pop()
+        return self._known[tensor.op.name]

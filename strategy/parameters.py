@@ -14,6 +14,10 @@ from tf_rdmabatch import ops
 from tf_rdmabatch.strategy import wire
 
 
+# Parameters of up to this size share ops.
+SMALL_BYTES = 64 << 10
+
+
 @dataclass(frozen=True)
 class Parameter:
     """Something with a name on a server: it is pulled, or contributions to it are collected.
@@ -116,3 +120,12 @@ class Lender:
         if number == len(self._pool[key]):
             self._pool[key].append(self._table.add(label, server, key[1], shape, first))
         return self._pool[key][number]
+
+
+def grouped(parameters: Sequence[Parameter]) -> list[list[int]]:
+    """Return the indices of parameters that one op carries: the small ones of each server."""
+    groups: dict[Any, list[int]] = defaultdict(list)
+    for i, parameter in enumerate(parameters):
+        small = parameter.nbytes <= SMALL_BYTES
+        groups[parameter.server if small else (parameter.server, i)].append(i)
+    return list(groups.values())

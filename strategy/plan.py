@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
 from tf_rdmabatch.strategy import _tensorflow as private
-from tf_rdmabatch.strategy.lifting import Lifter
+from tf_rdmabatch.strategy.lifting import Dependence, hoist
 from tf_rdmabatch.strategy.parameters import Parameter, ParameterTable
 from tf_rdmabatch.strategy.trace import Reduction, ReplicaTrace, Snapshot, Update
 
@@ -47,29 +47,105 @@ class Plan:
     def __init__(self, trace: ReplicaTrace, table: ParameterTable) -> None:
         self.trace = trace
         self.contributions: list[Contribution] = []
-        self.lifter: Lifter
         self.needed_snapshots: set[int] = set()
+        # Variables whose value before the updates is needed.
+        self.initial: dict[int, Any] = {}
         self._table = table
         self._lender = table.lend()
         self._by_source: dict[Any, Contribution] = {}
+        self._conditions: dict[int, tf.Tensor] = {}
 
-    def finish(self) -> None:
-        """Plan the contributions of all updates, after the replica function was traced."""
-        self.lifter = Lifter(self.trace.pending)
+    def finish(self, outputs: Sequence[tf.Tensor]) -> None:
+        """Plan what is pushed, after the replica function was traced and returned `outputs`."""
+        self.depends = Dependence(self.trace.pending)
+        self._read = {
+            internal.op.name: variable
+            for variable, stand_in in self.trace.pulls.values()
+            for external, internal in self.trace.graph.captures
+            if external is stand_in
+        }
+        self._refuse_effects()
         for event in self.trace.events:
             if isinstance(event, Update):
-                for tensor in tensors_of(event):
-                    for leaf in self.lifter.leaves(tensor):
-                        self._contribute(leaf, event.variable)
+                for tensor in self.tensors_of(event):
+                    self._need(tensor, event.variable.server, f"an update of {event.variable.name}")
+        for output in outputs:
+            if self.depends(output):
+                self._need(output, 0, "a result of the function", push=False)
 
-    def _contribute(self, leaf: tf.Tensor, variable: Any) -> None:
-        source = self.trace.pending.get(leaf.op.name)
-        if isinstance(source, Snapshot):
-            self.needed_snapshots.add(id(source))
-        elif source is None:
-            self._add(leaf, variable.server, first=True, what=f"what updates {variable.name}")
-        elif isinstance(source, Reduction):
-            self._add(source.value, variable.server, first=False, what=f"an update of {variable.name}")
+    def _refuse_effects(self) -> None:
+        for op in self.trace.graph.get_operations():
+            if private.is_stateful(op) and any(self.depends(i) for i in op.inputs):
+                raise NotImplementedError(
+                    f"{op.type} ({op.name}) uses a value that is known on the parameter servers "
+                    "alone: an all-reduced tensor, or a variable after it was updated. Return it "
+                    "from the function that strategy.run calls, and use it after that"
+                )
+
+    def tensors_of(self, update: Update) -> list[tf.Tensor]:
+        """Return the replica's tensors among an update's arguments, and its condition."""
+        flat = tf.nest.flatten([update.args, update.kwargs], expand_composites=True)
+        tensors = [t for t in flat if private.is_graph_tensor(t)]
+        return tensors if update.branch is None else [*tensors, self.condition(update.branch)]
+
+    def condition(self, branch: Any) -> tf.Tensor:
+        """Return whether a branch is taken, in the replica's graph."""
+        if id(branch) not in self._conditions:
+            predicate, taken_if, outer = private.condition_of(branch)
+            predicate = hoist(predicate, self.trace.graph)
+            with private.outside_dependencies(self.trace.graph):
+                value = predicate if taken_if else tf.logical_not(predicate)
+                if outer is not self.trace.graph:
+                    value = tf.logical_and(value, self.condition(outer))
+            self._conditions[id(branch)] = value
+        return self._conditions[id(branch)]
+
+    def leaves(self, tensor: tf.Tensor) -> Iterator[tf.Tensor]:
+        """Yield what `tensor` is computed from on a server."""
+        seen = set()
+        stack = [tensor]
+        while stack:
+            current = stack.pop()
+            if current.ref() in seen:
+                continue
+            seen.add(current.ref())
+            if self.is_leaf(current):
+                yield current
+            else:
+                stack.extend(current.op.inputs)
+
+    def is_leaf(self, tensor: tf.Tensor) -> bool:
+        """Return whether a server gets a tensor, and does not compute it."""
+        if tensor.op.name in self.trace.pending:
+            return True
+        return not self.depends(tensor) and tensor.op.type != "Const"
+
+    def variable_read(self, leaf: tf.Tensor) -> Any:
+        """Return the variable that a leaf is the pulled value of, if it is."""
+        if leaf.op.type != "Identity":
+            return None
+        return self._read.get(leaf.op.inputs[0].op.name)
+
+    def _need(self, tensor: tf.Tensor, server: int, what: str, push: bool = True) -> None:
+        for leaf in self.leaves(tensor):
+            source = self.trace.pending.get(leaf.op.name)
+            variable = self.variable_read(leaf)
+            if isinstance(source, Snapshot):
+                self.needed_snapshots.add(id(source))
+            elif isinstance(source, Reduction):
+                self._refuse_pending(source.value, what)
+                self._add(source.value, server, first=False, what=what)
+            elif variable is not None:
+                self.initial[id(variable)] = variable
+            elif push:
+                self._add(leaf, server, first=True, what=what)
+
+    def _refuse_pending(self, value: tf.Tensor, what: str) -> None:
+        if self.depends(value):
+            raise NotImplementedError(
+                f"{what} takes the sum of a tensor that depends on another sum or update of the "
+                "same strategy.run: call strategy.run once for each of these steps"
+            )
 
     def _add(self, value: tf.Tensor, server: int, first: bool, what: str) -> None:
         key = (value.ref(), server, first)
@@ -77,18 +153,17 @@ class Plan:
             return
         if not value.shape.is_fully_defined():
             raise ValueError(
-                f"{what} is a tensor of shape {value.shape}: its shape has to be known and the same "
-                "in each step. Give it one with tf.ensure_shape, or compute the update from tensors "
-                "of a fixed shape"
+                f"{what} takes a tensor of shape {value.shape}: its shape has to be known, and the "
+                "same in each step. Give it one with tf.ensure_shape, or use tensors of a fixed "
+                "shape"
             )
-        label = f"{'first' if first else 'sum'} of {variable_label(what)}"
+        label = f"{'first' if first else 'sum'} for {what}"
         parameter = self._lender.accumulator(label, server, value.dtype, value.shape, first)
-        contribution = Contribution(value, parameter, what)
-        self._by_source[key] = contribution
-        self.contributions.append(contribution)
+        self._by_source[key] = Contribution(value, parameter, what)
+        self.contributions.append(self._by_source[key])
 
     def contribution(self, leaf: tf.Tensor, server: int) -> Contribution:
-        """Return what a server collects for a leaf of an update's argument."""
+        """Return what a server collects for a leaf."""
         source = self.trace.pending.get(leaf.op.name)
         if isinstance(source, Reduction):
             return self._by_source[source.value.ref(), server, False]
@@ -97,14 +172,3 @@ class Plan:
     def pulled_parameter(self, variable: Any) -> Parameter:
         """Return the parameter that a variable is pulled as."""
         return variable.parameter(self._table)  # type: ignore[no-any-return]
-
-
-def variable_label(what: str) -> str:
-    """Return a parameter's label."""
-    return what.removeprefix("what updates ").removeprefix("an update of ")
-
-
-def tensors_of(update: Update) -> Sequence[tf.Tensor]:
-    """Return the replica's tensors among an update's arguments."""
-    flat = tf.nest.flatten([update.args, update.kwargs], expand_composites=True)
-    return [t for t in flat if private.is_graph_tensor(t)]

@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_rdmabatch.strategy import _tensorflow as private
+from tf_rdmabatch.strategy.lifting import Done
 from tf_rdmabatch.strategy.server_program import ServerPrograms
 from tf_rdmabatch.strategy.values import MicroBatches
 from tf_rdmabatch.strategy.worker_program import WorkerProgram, trace_worker_program
@@ -83,7 +84,7 @@ def _as_micro_batches(strategy: Any, leaf: Any) -> MicroBatches | None:
                 f"a per-replica value with {len(leaf.values)} values was given to strategy.run, "
                 f"which has {strategy.num_replicas_in_sync} replicas"
             )
-        if all(tf.is_tensor(v) or isinstance(v, tf.Tensor) for v in leaf.values):
+        if all(tf.is_tensor(v) for v in leaf.values):
             return MicroBatches.from_values(leaf.values)
         if any(v is not leaf.values[0] for v in leaf.values):
             return MicroBatches.from_values([tf.convert_to_tensor(v) for v in leaf.values])
@@ -127,13 +128,14 @@ class Round:
             self._call_worker(worker, program, inputs, tf.identity(step), first[worker], allotment[worker])
             for worker in range(extended.worker_count)
         ]
-        ServerPrograms(
+        servers = ServerPrograms(
             program.plan, extended.server_devices, strategy.num_replicas_in_sync, tf.identity(step)
-        ).build()
+        )
+        servers.build()
         results = _Results(program, strategy.num_replicas_in_sync)
         self._results[private.current_graph()] = results
         with tf.device(extended.chief_device):
-            return results.join(outputs)
+            return results.join(outputs, servers)
 
     def _call_worker(
         self, worker: int, program: WorkerProgram, inputs: Sequence[MicroBatches],
@@ -155,24 +157,42 @@ class _Results:
     """Puts the workers' outputs together to the replicas' results."""
 
     def __init__(self, program: WorkerProgram, replicas: int) -> None:
+        self._program = program
         self._structure = program.outputs.structure
-        self._stacked = program.outputs.stacked
         self._replicas = replicas
 
-    def join(self, outputs: Sequence[Sequence[tf.Tensor]]) -> list[tf.Tensor]:
-        """Return each replica's tensors: those of the first output, of the second, and so on."""
-        count = len(self._stacked)
-        rows = iter(range(count, len(outputs[0])))
+    def join(
+        self, outputs: Sequence[Sequence[tf.Tensor]], servers: ServerPrograms
+    ) -> list[tf.Tensor]:
+        """Return each replica's tensors: those of the first result, of the second, and so on."""
+        returned = self._split(outputs)
+        depends = self._program.plan.depends
+        done: list[Done] = [{} for _ in range(self._replicas)]
         joined: list[tf.Tensor] = []
-        for i, stacked in enumerate(self._stacked):
+        for tensor in self._program.outputs.tensors:
+            if not depends(tensor):
+                joined += returned[tensor.ref()]
+                continue
+            for i in range(self._replicas):
+                joined.append(
+                    servers.output(tensor, lambda leaf, i=i: returned[leaf.ref()][i], done[i])
+                )
+        return joined
+
+    def _split(self, outputs: Sequence[Sequence[tf.Tensor]]) -> dict[Any, list[tf.Tensor]]:
+        """Return of each tensor that workers return all replicas' values."""
+        tensors, stacked = self._program.outputs.returned, self._program.outputs.stacked
+        rows = iter(range(len(tensors), len(outputs[0]) if outputs else 0))
+        values = {}
+        for i, tensor in enumerate(tensors):
             whole = tf.concat([o[i] for o in outputs], 0)
-            if stacked:
-                joined += tf.unstack(whole, num=self._replicas)
+            if stacked[i]:
+                values[tensor.ref()] = tf.unstack(whole, num=self._replicas)
             else:
                 j = next(rows)
                 sizes = tf.ensure_shape(tf.concat([o[j] for o in outputs], 0), [self._replicas])
-                joined += tf.split(whole, sizes, num=self._replicas)
-        return joined
+                values[tensor.ref()] = tf.split(whole, sizes, num=self._replicas)
+        return values
 
     def pack(self, tensors: Sequence[tf.Tensor]) -> Any:
         """Return the replica function's result, with per-replica values for its tensors."""
@@ -181,7 +201,7 @@ class _Results:
 
         def per_replica(leaf: Any) -> Any:
             flat = tf.nest.flatten(leaf, expand_composites=True)
-            if not all(tf.is_tensor(t) for t in flat) or not flat:
+            if not flat or not all(private.is_graph_tensor(t) for t in flat):
                 return leaf
             parts = [next(columns) for _ in flat]
             if k == 1:

@@ -15,6 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_rdmabatch.strategy import _tensorflow as private
+from tf_rdmabatch.strategy.lifting import hoist
 
 
 class _Active(threading.local):
@@ -143,7 +144,7 @@ class ReplicaTrace:
 
     def all_reduce(self, reduce_op: Any, value: tf.Tensor) -> tf.Tensor:
         """Return what stands for the sum (or mean) of all replicas' `value`."""
-        value = self._hoist(tf.convert_to_tensor(value), "an all-reduced tensor")
+        value = self._hoist(tf.convert_to_tensor(value))
         mean = reduce_op == tf.distribute.ReduceOp.MEAN
         return self._pend(Reduction(value, mean), value.dtype, value.shape)
 
@@ -153,7 +154,7 @@ class ReplicaTrace:
         """Have the variable's server call ``function(variable, *args, **kwargs)``."""
         branch = self._branch(variable)
         args, kwargs = tf.nest.map_structure(
-            lambda a: self._hoist(a, "an argument of an update"), (list(args), dict(kwargs or {}))
+            lambda a: self._hoist(a), (list(args), dict(kwargs or {}))
         )
         self.events.append(Update(variable, function, args, kwargs, branch))
         self._snapshot(variable)
@@ -178,10 +179,10 @@ class ReplicaTrace:
                     f"{variable.name} is not a float and its aggregation is MEAN: assign it "
                     "outside of strategy.run, or create it with another dtype or aggregation"
                 )
-            reduction = Reduction(self._hoist(value, variable.name), mean)
+            reduction = Reduction(self._hoist(value), mean)
             sent = self._pend(reduction, value.dtype, value.shape)
         else:
-            sent = self._hoist(value, variable.name)
+            sent = self._hoist(value)
         self.events.append(
             Update(variable, lambda v, x: getattr(v, method)(x), [sent], branch=branch)
         )
@@ -206,16 +207,23 @@ class ReplicaTrace:
         self.pending[token.op.name] = what
         return token
 
-    def _hoist(self, value: Any, what: str) -> Any:
-        """Return `value` in the replica's graph, which it may be computed in a branch of."""
-        del what
-        return value
+    def _hoist(self, value: Any) -> Any:
+        """Return `value` computed in the replica's graph, if it is of a branch in it."""
+        flat = tf.nest.flatten(value, expand_composites=True)
+        if not any(private.is_graph_tensor(t) and t.graph is not self.graph for t in flat):
+            return value
+        hoisted = [hoist(t, self.graph) if private.is_graph_tensor(t) else t for t in flat]
+        return tf.nest.pack_sequence_as(value, hoisted, expand_composites=True)
 
     def _branch(self, variable: Any) -> Any:
-        graph = private.current_graph()
-        if graph is self.graph:
-            return None
-        raise NotImplementedError(
-            f"{variable.name} is written inside a nested tf.function or control flow within "
-            "strategy.run: write it in the replica function itself (remove the inner @tf.function)"
-        )
+        """Return the branch of a tf.cond that the current graph is, None outside of them."""
+        graph = current = private.current_graph()
+        while graph is not self.graph:
+            if not private.is_branch(graph):
+                raise NotImplementedError(
+                    f"{variable.name} is written inside a nested tf.function or a loop within "
+                    "strategy.run: write it in the replica function itself (remove the inner "
+                    "@tf.function, move it out of the loop)"
+                )
+            graph = graph.outer_graph
+        return None if current is self.graph else current

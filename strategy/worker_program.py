@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,13 +11,10 @@ import tensorflow as tf
 from tf_rdmabatch import ops
 from tf_rdmabatch.strategy import _tensorflow as private
 from tf_rdmabatch.strategy import wire
-from tf_rdmabatch.strategy.parameters import Parameter
+from tf_rdmabatch.strategy.parameters import Parameter, grouped
 from tf_rdmabatch.strategy.plan import Plan
 from tf_rdmabatch.strategy.trace import ReplicaTrace
 from tf_rdmabatch.strategy.values import MicroBatches
-
-# Parameters of up to this size share ops.
-SMALL_BYTES = 64 << 10
 
 
 @dataclass
@@ -42,18 +38,42 @@ class WorkerProgram:
 
 @dataclass
 class ReplicaOutputs:
-    """The structure of a replica function's result.
+    """A replica function's result, and what of it the workers return.
 
     Parameters
     ----------
     structure
         The result, with tensors of the replica's graph.
-    stacked
-        Of each tensor in it whether all replicas' have one shape.
+    returned
+        The tensors that workers return: those of the result, but what servers have to compute, and
+        what they compute it from.
     """
 
     structure: Any = None
-    stacked: list[bool] = field(default_factory=list)
+    returned: list[tf.Tensor] = field(default_factory=list)
+
+    @property
+    def stacked(self) -> list[bool]:
+        """Of each returned tensor whether all replicas' have one shape."""
+        return [t.shape.is_fully_defined() for t in self.returned]
+
+    @property
+    def tensors(self) -> list[tf.Tensor]:
+        """The tensors of the result."""
+        flat = tf.nest.flatten(self.structure, expand_composites=True)
+        return [t for t in flat if private.is_graph_tensor(t)]
+
+    def finish(self, plan: Plan) -> None:
+        """Find out what is returned, after the plan was finished."""
+        for tensor in self.tensors:
+            wanted = [tensor]
+            if plan.depends(tensor):
+                wanted = [
+                    t
+                    for t in plan.leaves(tensor)
+                    if t.op.name not in plan.trace.pending and plan.variable_read(t) is None
+                ]
+            self.returned += [t for t in wanted if all(t is not r for r in self.returned)]
 
 
 def trace_worker_program(
@@ -80,13 +100,11 @@ def trace_worker_program(
         context = private.distribute_lib.ReplicaContext(strategy, tf.cast(number, tf.int32))
         values = _pack([i.value_spec for i in inputs], tensors)
         with trace.activate(program_graph, private.current_graph(), number), context:
-            outputs.structure = _tensors(function(*values))
-        flat = tf.nest.flatten(outputs.structure, expand_composites=True)
-        plan.finish()
+            outputs.structure = _own(function(*values), private.current_graph())
+            plan.finish(outputs.tensors)
+        outputs.finish(plan)
         _push(plan, step, micro_step, micro_steps, number)
-        results = [t for t in flat if tf.is_tensor(t)]
-        outputs.stacked = [t.shape.is_fully_defined() for t in results]
-        return results
+        return outputs.returned
 
     program_graph: Any = None
 
@@ -117,12 +135,16 @@ def trace_worker_program(
     return WorkerProgram(concrete, plan, outputs)
 
 
-def _tensors(result: Any) -> Any:
-    """Return a replica function's result with tensors for the numbers and arrays in it."""
-    return tf.nest.map_structure(
-        lambda x: tf.convert_to_tensor(x) if isinstance(x, int | float) and x is not True else x,
-        result,
-    )
+def _own(result: Any, graph: Any) -> Any:
+    """Return a replica function's result in which all tensors are of the replica's graph."""
+
+    def own(leaf: Any) -> Any:
+        if isinstance(leaf, tf.Operation):
+            return None
+        return tf.identity(leaf) if isinstance(leaf, tf.Tensor) else leaf
+
+    with graph.as_default():
+        return tf.nest.map_structure(own, result)
 
 
 def _flat_specs(specs: Sequence[Any]) -> list[tf.TensorSpec]:
@@ -150,15 +172,6 @@ def _pulled(trace: ReplicaTrace, plan: Plan, one: Any, step: tf.Tensor) -> list[
             _, stand_in, variable = pulled[i]
             values[id(stand_in)] = wire.decode(tensor, variable.dtype)
     return [values.get(id(t), t) for t in private.captured_inputs(one)]
-
-
-def grouped(parameters: Sequence[Parameter]) -> list[list[int]]:
-    """Return the indices of parameters that one op carries: the small ones of each server."""
-    groups: dict[Any, list[int]] = defaultdict(list)
-    for i, parameter in enumerate(parameters):
-        small = parameter.nbytes <= SMALL_BYTES
-        groups[parameter.server if small else (parameter.server, i)].append(i)
-    return list(groups.values())
 
 
 def _push(plan: Plan, step: Any, micro_step: Any, micro_steps: Any, number: Any) -> None:

@@ -1,0 +1,136 @@
+"""Starts the tests' clusters: each task a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+START = 120.0
+CASE = 240.0
+
+
+class CaseFailed(AssertionError):
+    """A case raised an error in its process."""
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    for s in sockets:
+        s.bind(("127.0.0.1", 0))
+    ports = [s.getsockname()[1] for s in sockets]
+    for s in sockets:
+        s.close()
+    return ports
+
+
+class Runner:
+    """A process that runs cases, and the worker and ps processes that it needs.
+
+    Parameters
+    ----------
+    kind
+        ``"mirrored"`` or ``"cluster"``.
+    replicas, workers, servers
+        Their numbers.
+    """
+
+    def __init__(self, kind: str, replicas: int, workers: int = 0, servers: int = 0) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        self.tasks: dict[str, subprocess.Popen[bytes]] = {}
+        self.ports = free_ports(workers + servers + 1)
+        addresses = iter(f"127.0.0.1:{p}" for p in self.ports)
+        self.cluster = {
+            "worker": [next(addresses) for _ in range(workers)],
+            "ps": [next(addresses) for _ in range(servers)],
+            "chief": [next(addresses)],
+        }
+        for job, count in (("worker", workers), ("ps", servers)):
+            for index in range(count):
+                self.start_task(job, index)
+        self.chief = self._process("chief", 0, ["runner.py", kind, str(replicas)], pipes=True)
+        self._expect("ready", START)
+
+    def start_task(self, job: str, index: int) -> None:
+        self.tasks[f"{job}:{index}"] = self._process(job, index, ["server.py", job, str(index)])
+
+    def _process(
+        self, job: str, index: int, arguments: list[str], pipes: bool = False
+    ) -> subprocess.Popen[bytes]:
+        environment = os.environ | {
+            "TF_CPP_MIN_LOG_LEVEL": "2",
+            "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]),
+            "CUDA_VISIBLE_DEVICES": "",
+        }
+        if self.cluster["worker"]:
+            task = {"type": job, "index": index}
+            environment["TF_CONFIG"] = json.dumps({"cluster": self.cluster, "task": task})
+        log = (Path(self.folder.name) / f"{job}{index}.log").open("ab")
+        pipe = subprocess.PIPE if pipes else subprocess.DEVNULL
+        return subprocess.Popen(
+            [sys.executable, str(HERE / arguments[0]), *arguments[1:]],
+            env=environment,
+            stdin=pipe,
+            stdout=pipe if pipes else log,
+            stderr=log,
+        )
+
+    def run(self, case: str, timeout: float = CASE, **options: Any) -> Mapping[str, Any]:
+        """Run a case ``module:function`` and return its arrays."""
+        path = Path(self.folder.name) / "result.npz"
+        request = {"case": case, "options": options, "result": str(path)}
+        assert self.chief.stdin is not None
+        self.chief.stdin.write(json.dumps(request).encode() + b"\n")
+        self.chief.stdin.flush()
+        self._expect("done", timeout)
+        return dict(np.load(path))
+
+    def _expect(self, word: str, timeout: float) -> None:
+        answer = self._line(timeout)
+        if answer == word:
+            return
+        if answer is None:
+            raise CaseFailed(f"no answer in {timeout} s, or the process ended:\n{self.logs()}")
+        raise CaseFailed(json.loads(answer))
+
+    def _line(self, timeout: float) -> str | None:
+        assert self.chief.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.chief.stdout, selectors.EVENT_READ)
+            deadline = time.monotonic() + timeout
+            while time.monotonic() < deadline:
+                if selector.select(deadline - time.monotonic()):
+                    line = self.chief.stdout.readline().decode().strip()
+                    return line or None
+        return None
+
+    @property
+    def alive(self) -> bool:
+        return all(p.poll() is None for p in (self.chief, *self.tasks.values()))
+
+    def logs(self, lines: int = 40) -> str:
+        texts = []
+        for path in sorted(Path(self.folder.name).glob("*.log")):
+            tail = path.read_text(errors="replace").splitlines()[-lines:]
+            texts.append("\n".join([f"== {path.name}", *tail]))
+        return "\n".join(texts)
+
+    def close(self) -> None:
+        for process in (self.chief, *self.tasks.values()):
+            process.kill()
+            process.wait()
+            for stream in (process.stdin, process.stdout):
+                if stream is not None:
+                    stream.close()
+        self.folder.cleanup()

@@ -1,0 +1,36 @@
+"""Clusters of processes, started once for all the cases that want them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from cluster import Runner  # noqa: E402
+
+MakeRunner = Callable[..., Runner]
+
+
+@pytest.fixture(scope="session")
+def runners() -> Iterator[MakeRunner]:
+    """Return a function that returns a running process for cases; a broken one is replaced."""
+    running: dict[tuple[str, int, int, int], Runner] = {}
+
+    def get(kind: str, replicas: int, workers: int = 0, servers: int = 0) -> Runner:
+        key = (kind, replicas, workers, servers)
+        if key in running and not running[key].alive:
+            running.pop(key).close()
+        if key not in running:
+            # Two cores: no more processes than one cluster's and the reference's at a time.
+            for other in [k for k in running if k[0] == kind]:
+                running.pop(other).close()
+            running[key] = Runner(kind, replicas, workers, servers)
+        return running[key]
+
+    yield get
+    for runner in running.values():
+        runner.close()
