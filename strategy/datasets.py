@@ -10,40 +10,24 @@ from tf_rdmabatch.strategy import _tensorflow as private
 from tf_rdmabatch.strategy.values import MicroBatches, MicroBatchesSpec, row_count
 
 
-class Cutter:
-    """Cuts batches as the other synchronous strategies of TensorFlow do.
+def cut(batch: Any, replicas: int) -> Any:
+    """Return a batch with `MicroBatches` for its tensors.
 
-    Parameters
-    ----------
-    replicas
-        Into how many.
-    batch_size
-        Of all batches but perhaps the last; None where it is not known. If it is, the first replicas
-        fill up first when a batch is short; else the rows are spread evenly.
+    The rows are spread as TensorFlow's other synchronous strategies do it: each replica has as many
+    as the first, but for the last ones, which have what is left.
     """
+    rows = row_count(tf.nest.flatten(batch)[0])
+    numbers = tf.range(replicas + 1, dtype=tf.int64)
+    bounds = tf.minimum(numbers * (-(-rows // replicas)), rows)
+    return tf.nest.map_structure(
+        lambda t: MicroBatches(t, bounds, replicas, _micro_batch_size(t, replicas)), batch
+    )
 
-    def __init__(self, replicas: int, batch_size: int | None) -> None:
-        self._replicas = replicas
-        self._batch_size = batch_size
 
-    def cut(self, batch: Any) -> Any:
-        """Return a batch with `MicroBatches` for its tensors."""
-        rows = row_count(tf.nest.flatten(batch)[0])
-        bounds = tf.minimum(self._bounds(rows), rows)
-        return tf.nest.map_structure(
-            lambda t: MicroBatches(t, bounds, self._replicas, self._size(t)), batch
-        )
-
-    def _bounds(self, rows: tf.Tensor) -> tf.Tensor:
-        numbers = tf.range(self._replicas + 1, dtype=tf.int64)
-        if self._batch_size is None:
-            return numbers * (-(-rows // self._replicas))
-        size, larger = divmod(self._batch_size, self._replicas)
-        return numbers * size + tf.minimum(numbers, larger)
-
-    def _size(self, batch: Any) -> int | None:
-        rows = batch.shape[0] if batch.shape.rank else None
-        return rows // self._replicas if rows and rows % self._replicas == 0 else None
+def _micro_batch_size(batch: Any, replicas: int) -> int | None:
+    """Return the rows of every replica, where they are known and as many."""
+    rows = batch.shape[0] if batch.shape.rank else None
+    return rows // replicas if rows and rows % replicas == 0 else None
 
 
 class BatchDataset(private.input_lib._IterableInput):  # type: ignore[misc, name-defined]
@@ -61,12 +45,21 @@ class BatchDataset(private.input_lib._IterableInput):  # type: ignore[misc, name
         self._strategy = strategy
         with tf.device(strategy.extended.chief_device):
             self._dataset = dataset.prefetch(1)
-        self._cutter = Cutter(strategy.num_replicas_in_sync, batch_size(dataset))
+        self._refuse_small(dataset)
         self._spec = dataset.element_spec
 
     def __iter__(self) -> Any:
         with tf.device(self._strategy.extended.chief_device):
-            return BatchIterator(self._strategy, iter(self._dataset), self._cutter)
+            return BatchIterator(self._strategy, iter(self._dataset))
+
+    def _refuse_small(self, dataset: tf.data.Dataset) -> None:
+        size, replicas = int(private.compute_batch_size(dataset)), self._strategy.num_replicas_in_sync
+        if 0 <= size < replicas:
+            raise ValueError(
+                f"the dataset's batches have {size} examples, fewer than the {replicas} virtual "
+                "replicas that share each: make the batches larger, or pass "
+                f"ParameterServerStrategy a num_virtual_replicas of at most {size}"
+            )
 
     @property
     def element_spec(self) -> Any:
@@ -79,19 +72,12 @@ class BatchDataset(private.input_lib._IterableInput):  # type: ignore[misc, name
         return self._dataset.cardinality()
 
 
-def batch_size(dataset: tf.data.Dataset) -> int | None:
-    """Return the number of rows that the dataset's batches have, but perhaps the last."""
-    size = int(private.compute_batch_size(dataset))
-    return None if size < 0 else size
-
-
 def element_spec(spec: Any, replicas: int) -> Any:
     """Return what the elements of a dataset of that spec become."""
-    def cut(s: Any) -> Any:
-        rows = s.shape[0] if s.shape.rank else None
-        size = rows // replicas if rows and rows % replicas == 0 else None
-        return MicroBatchesSpec(s, tf.TensorSpec([replicas + 1], tf.int64), replicas, size)
-    return tf.nest.map_structure(cut, spec)
+    bounds = tf.TensorSpec([replicas + 1], tf.int64)
+    return tf.nest.map_structure(
+        lambda s: MicroBatchesSpec(s, bounds, replicas, _micro_batch_size(s, replicas)), spec
+    )
 
 
 class BatchIterator(private.input_lib.DistributedIterator):  # type: ignore[misc, name-defined]
@@ -103,14 +89,11 @@ class BatchIterator(private.input_lib.DistributedIterator):  # type: ignore[misc
         Whose replicas get the micro-batches.
     iterator
         Over global batches, on the chief.
-    cutter
-        Cuts them.
     """
 
-    def __init__(self, strategy: Any, iterator: Any, cutter: Cutter) -> None:
+    def __init__(self, strategy: Any, iterator: Any) -> None:
         self._strategy = strategy
         self._iterator = iterator
-        self._cutter = cutter
 
     def get_next(self, name: str | None = None) -> Any:
         """Return the next batch's micro-batches."""
@@ -123,16 +106,16 @@ class BatchIterator(private.input_lib.DistributedIterator):  # type: ignore[misc
                 "strategy.run(function, args=(next(iterator),))"
             )
         with tf.device(self._strategy.extended.chief_device):
-            return self._cutter.cut(self._iterator.get_next())
+            return cut(self._iterator.get_next(), self._strategy.num_replicas_in_sync)
 
     def get_next_as_optional(self) -> Any:
         """Return a `tf.experimental.Optional` of the next batch's micro-batches."""
         with tf.device(self._strategy.extended.chief_device):
             batch = self._iterator.get_next_as_optional()
-            spec = self.element_spec
+            spec, replicas = self.element_spec, self._strategy.num_replicas_in_sync
             return tf.cond(
                 batch.has_value(),
-                lambda: tf.experimental.Optional.from_value(self._cutter.cut(batch.get_value())),
+                lambda: tf.experimental.Optional.from_value(cut(batch.get_value(), replicas)),
                 lambda: tf.experimental.Optional.empty(spec),
             )
 
@@ -143,25 +126,24 @@ class BatchIterator(private.input_lib.DistributedIterator):  # type: ignore[misc
 
     @property
     def _type_spec(self) -> BatchIteratorSpec:
-        return BatchIteratorSpec(self._strategy, self._iterator._type_spec, self._cutter)
+        return BatchIteratorSpec(self._strategy, self._iterator._type_spec)
 
 
 class BatchIteratorSpec(tf.TypeSpec):  # type: ignore[misc]
     """Type of a `BatchIterator`."""
 
-    def __init__(self, strategy: Any, iterator: Any, cutter: Cutter) -> None:
+    def __init__(self, strategy: Any, iterator: Any) -> None:
         self._strategy = strategy
         self._iterator = iterator
-        self._cutter = cutter
 
     value_type = property(lambda _: BatchIterator)
 
     def _serialize(self) -> tuple[Any, ...]:
-        # Neither a strategy nor a cutter can be part of a key but by its identity.
-        return id(self._strategy), self._iterator, id(self._cutter)
+        # A strategy cannot be part of a key but by its identity.
+        return id(self._strategy), self._iterator
 
     def _deserialize(self, serialization: tuple[Any, ...]) -> BatchIteratorSpec:
-        return BatchIteratorSpec(self._strategy, serialization[1], self._cutter)
+        return BatchIteratorSpec(self._strategy, serialization[1])
 
     @property
     def _component_specs(self) -> Any:
@@ -171,4 +153,4 @@ class BatchIteratorSpec(tf.TypeSpec):  # type: ignore[misc]
         return value._iterator
 
     def _from_components(self, components: Any) -> BatchIterator:
-        return BatchIterator(self._strategy, components, self._cutter)
+        return BatchIterator(self._strategy, components)

@@ -150,7 +150,7 @@ class SynchronousExtended(private.pss.ParameterServerStrategyV2Extended):  # typ
     def _replica_ctx_all_reduce(self, reduce_op: Any, value: Any, options: Any = None) -> Any:
         del options
         trace = traces.active()
-        return tf.nest.map_structure(lambda t: trace.all_reduce(reduce_op, t), value)
+        return [trace.all_reduce(reduce_op, t) for t in value] if isinstance(value, list | tuple) else trace.all_reduce(reduce_op, value)
 
     def _replica_ctx_update(
         self, var: Any, fn: Callable[..., Any], args: Any = (), kwargs: Any = None, group: bool = True

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tf_rdmabatch.strategy import _tensorflow as private
 from tf_rdmabatch.strategy.lifting import Dependence, hoist
 from tf_rdmabatch.strategy.parameters import Parameter, ParameterTable
-from tf_rdmabatch.strategy.trace import Reduction, ReplicaTrace, Snapshot, Update
+from tf_rdmabatch.strategy.trace import Gathered, Reduction, ReplicaTrace, Snapshot, Update
 
 
 @dataclass
@@ -55,9 +55,19 @@ class Plan:
         self._by_source: dict[Any, Contribution] = {}
         self._conditions: dict[int, tf.Tensor] = {}
 
-    def finish(self, outputs: Sequence[tf.Tensor]) -> None:
-        """Plan what is pushed, after the replica function was traced and returned `outputs`."""
+    def finish(self, inputs: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor]) -> None:
+        """Plan what is pushed, after the replica function was traced.
+
+        Parameters
+        ----------
+        inputs
+            Tensors of its graph that differ between the replicas.
+        outputs
+            What it returned.
+        """
         self.depends = Dependence(self.trace.pending)
+        # The replica's number and its part of the batch.
+        self._varies = Dependence(t.op.name for t in inputs)
         self._read = {
             internal.op.name: variable
             for variable, stand_in in self.trace.pulls.values()
@@ -68,10 +78,16 @@ class Plan:
         for event in self.trace.events:
             if isinstance(event, Update):
                 for tensor in self.tensors_of(event):
-                    self._need(tensor, event.variable.server, f"an update of {event.variable.name}")
+                    what = f"an update of {event.variable.name}"
+                    self._need(tensor, event.variable.server, what, event.average)
         for output in outputs:
             if self.depends(output):
                 self._need(output, 0, "a result of the function", push=False)
+
+    @property
+    def gathered(self) -> list[tf.Tensor]:
+        """The tensors of which all replicas' rows are wanted."""
+        return [s.value for s in self.trace.pending.values() if isinstance(s, Gathered)]
 
     def _refuse_effects(self) -> None:
         for op in self.trace.graph.get_operations():
@@ -126,19 +142,23 @@ class Plan:
             return None
         return self._read.get(leaf.op.inputs[0].op.name)
 
-    def _need(self, tensor: tf.Tensor, server: int, what: str, push: bool = True) -> None:
+    def _need(
+        self, tensor: tf.Tensor, server: int, what: str, average: bool = False, push: bool = True
+    ) -> None:
         for leaf in self.leaves(tensor):
             source = self.trace.pending.get(leaf.op.name)
             variable = self.variable_read(leaf)
             if isinstance(source, Snapshot):
                 self.needed_snapshots.add(id(source))
-            elif isinstance(source, Reduction):
+            elif isinstance(source, Reduction | Gathered):
                 self._refuse_pending(source.value, what)
-                self._add(source.value, server, first=False, what=what)
+                if isinstance(source, Reduction):
+                    self._add(source.value, server, first=False, what=what)
             elif variable is not None:
                 self.initial[id(variable)] = variable
             elif push:
-                self._add(leaf, server, first=True, what=what)
+                averaged = average and leaf.dtype.is_floating and self._varies(leaf)
+                self._add(leaf, server, first=not averaged, what=what)
 
     def _refuse_pending(self, value: tf.Tensor, what: str) -> None:
         if self.depends(value):
@@ -162,12 +182,15 @@ class Plan:
         self._by_source[key] = Contribution(value, parameter, what)
         self.contributions.append(self._by_source[key])
 
-    def contribution(self, leaf: tf.Tensor, server: int) -> Contribution:
-        """Return what a server collects for a leaf."""
+    def contribution(self, leaf: tf.Tensor, server: int) -> tuple[Contribution, bool]:
+        """Return what a server collects for a leaf, and whether that is to be averaged."""
         source = self.trace.pending.get(leaf.op.name)
         if isinstance(source, Reduction):
-            return self._by_source[source.value.ref(), server, False]
-        return self._by_source[leaf.ref(), server, True]
+            return self._by_source[source.value.ref(), server, False], source.mean
+        first = self._by_source.get((leaf.ref(), server, True))
+        if first is not None:
+            return first, False
+        return self._by_source[leaf.ref(), server, False], True
 
     def pulled_parameter(self, variable: Any) -> Parameter:
         """Return the parameter that a variable is pulled as."""

@@ -128,14 +128,18 @@ class Round:
             self._call_worker(worker, program, inputs, tf.identity(step), first[worker], allotment[worker])
             for worker in range(extended.worker_count)
         ]
+        results = _Results(program, strategy.num_replicas_in_sync, outputs)
         servers = ServerPrograms(
-            program.plan, extended.server_devices, strategy.num_replicas_in_sync, tf.identity(step)
+            program.plan,
+            extended.server_devices,
+            strategy.num_replicas_in_sync,
+            tf.identity(step),
+            results.whole,
         )
         servers.build()
-        results = _Results(program, strategy.num_replicas_in_sync)
         self._results[private.current_graph()] = results
         with tf.device(extended.chief_device):
-            return results.join(outputs, servers)
+            return results.join(servers)
 
     def _call_worker(
         self, worker: int, program: WorkerProgram, inputs: Sequence[MicroBatches],
@@ -156,20 +160,20 @@ class Round:
 class _Results:
     """Puts the workers' outputs together to the replicas' results."""
 
-    def __init__(self, program: WorkerProgram, replicas: int) -> None:
+    def __init__(
+        self, program: WorkerProgram, replicas: int, outputs: Sequence[Sequence[tf.Tensor]]
+    ) -> None:
         self._program = program
-        self._structure = program.outputs.structure
         self._replicas = replicas
+        self._outputs = outputs
 
-    def join(
-        self, outputs: Sequence[Sequence[tf.Tensor]], servers: ServerPrograms
-    ) -> list[tf.Tensor]:
+    def join(self, servers: ServerPrograms) -> list[tf.Tensor]:
         """Return each replica's tensors: those of the first result, of the second, and so on."""
-        returned = self._split(outputs)
-        depends = self._program.plan.depends
+        outputs, depends = self._program.outputs, self._program.plan.depends
+        returned = {tensor.ref(): self._split(tensor) for tensor in outputs.returned}
         done: list[Done] = [{} for _ in range(self._replicas)]
         joined: list[tf.Tensor] = []
-        for tensor in self._program.outputs.tensors:
+        for tensor in outputs.tensors:
             if not depends(tensor):
                 joined += returned[tensor.ref()]
                 continue
@@ -177,22 +181,27 @@ class _Results:
                 joined.append(
                     servers.output(tensor, lambda leaf, i=i: returned[leaf.ref()][i], done[i])
                 )
+        # The tensors of this graph are not wanted any more.
+        self._outputs = ()
         return joined
 
-    def _split(self, outputs: Sequence[Sequence[tf.Tensor]]) -> dict[Any, list[tf.Tensor]]:
-        """Return of each tensor that workers return all replicas' values."""
-        tensors, stacked = self._program.outputs.returned, self._program.outputs.stacked
-        rows = iter(range(len(tensors), len(outputs[0]) if outputs else 0))
-        values = {}
-        for i, tensor in enumerate(tensors):
-            whole = tf.concat([o[i] for o in outputs], 0)
-            if stacked[i]:
-                values[tensor.ref()] = tf.unstack(whole, num=self._replicas)
-            else:
-                j = next(rows)
-                sizes = tf.ensure_shape(tf.concat([o[j] for o in outputs], 0), [self._replicas])
-                values[tensor.ref()] = tf.split(whole, sizes, num=self._replicas)
-        return values
+    def whole(self, tensor: tf.Tensor) -> tf.Tensor:
+        """Return all replicas' values of a tensor that the workers return, on one another."""
+        index = next(i for i, t in enumerate(self._program.outputs.returned) if t is tensor)
+        return tf.concat([output[index] for output in self._outputs], 0)
+
+    def _split(self, tensor: tf.Tensor) -> list[tf.Tensor]:
+        """Return each replica's value of a tensor that the workers return."""
+        outputs = self._program.outputs
+        index = next(i for i, t in enumerate(outputs.returned) if t is tensor)
+        whole = self.whole(tensor)
+        if outputs.stacked[index]:
+            return tf.unstack(whole, num=self._replicas)  # type: ignore[no-any-return]
+        # After the tensors come the numbers of rows of those that differ.
+        rows = len(outputs.returned) + outputs.stacked[:index].count(False)
+        sizes = tf.concat([output[rows] for output in self._outputs], 0)
+        sizes = tf.ensure_shape(sizes, [self._replicas])
+        return tf.split(whole, sizes, num=self._replicas)  # type: ignore[no-any-return]
 
     def pack(self, tensors: Sequence[tf.Tensor]) -> Any:
         """Return the replica function's result, with per-replica values for its tensors."""
@@ -213,4 +222,4 @@ class _Results:
                 ]
             )
 
-        return tf.nest.map_structure(per_replica, self._structure)
+        return tf.nest.map_structure(per_replica, self._program.outputs.structure)

@@ -14,7 +14,7 @@ from tf_rdmabatch.strategy import wire
 from tf_rdmabatch.strategy.lifting import Done, copy_into_current_graph
 from tf_rdmabatch.strategy.parameters import grouped
 from tf_rdmabatch.strategy.plan import Contribution, Plan
-from tf_rdmabatch.strategy.trace import Reduction, Snapshot, Update
+from tf_rdmabatch.strategy.trace import Gathered, Snapshot, Update
 
 
 class ServerPrograms:
@@ -30,14 +30,24 @@ class ServerPrograms:
         Number of virtual replicas.
     step
         The round's number, int64.
+    gather
+        Returns all replicas' rows of a tensor that the workers return.
     """
 
-    def __init__(self, plan: Plan, devices: Sequence[str], replicas: int, step: tf.Tensor) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        devices: Sequence[str],
+        replicas: int,
+        step: tf.Tensor,
+        gather: Callable[[tf.Tensor], tf.Tensor],
+    ) -> None:
         self._plan = plan
         self._trace = plan.trace
         self._devices = devices
         self._replicas = replicas
         self._step = step
+        self._gather = gather
         self._collected: dict[int, tf.Tensor] = {}
         self._initial: dict[int, tf.Tensor] = {}
         self._snapshots: dict[int, tf.Tensor] = {}
@@ -146,19 +156,19 @@ class ServerPrograms:
         return self._collected_value(tensor, server)
 
     def _known(self, leaf: tf.Tensor) -> tf.Tensor | None:
-        """Return a leaf that is a variable's value, before or between the updates."""
+        """Return a leaf that needs no contribution: a variable's value, or the replicas' rows."""
         source = self._trace.pending.get(leaf.op.name)
         if isinstance(source, Snapshot):
             return self._snapshots[id(source)]
+        if isinstance(source, Gathered):
+            return self._gather(source.value)
         variable = self._plan.variable_read(leaf)
         return None if variable is None else self._initial[id(variable)]
 
     def _collected_value(self, leaf: tf.Tensor, server: int) -> tf.Tensor:
-        source = self._trace.pending.get(leaf.op.name)
-        collected = self._collected[id(self._plan.contribution(leaf, server))]
-        if isinstance(source, Reduction) and source.mean:
-            return collected / tf.cast(self._replicas, collected.dtype)
-        return collected
+        contribution, average = self._plan.contribution(leaf, server)
+        collected = self._collected[id(contribution)]
+        return collected / tf.cast(self._replicas, collected.dtype) if average else collected
 
     def output(
         self, tensor: tf.Tensor, of_replica: Callable[[tf.Tensor], tf.Tensor], done: Done

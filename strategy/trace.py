@@ -50,6 +50,19 @@ class Reduction:
 
 
 @dataclass
+class Gathered:
+    """All replicas' rows of a value, which are known outside of the replicas alone.
+
+    Parameters
+    ----------
+    value
+        A replica's part.
+    """
+
+    value: tf.Tensor
+
+
+@dataclass
 class Snapshot:
     """A variable's value between two updates of the round."""
 
@@ -70,6 +83,8 @@ class Update:
         Tensors of the replica among them.
     branch
         The graph of the branch of a tf.cond that it is in, or None.
+    average
+        Whether tensors that differ between the replicas are averaged, or the first replica's taken.
     """
 
     variable: Any
@@ -77,6 +92,7 @@ class Update:
     args: Sequence[Any]
     kwargs: dict[str, Any] = field(default_factory=dict)
     branch: Any = None
+    average: bool = False
 
 
 class ReplicaTrace:
@@ -98,7 +114,7 @@ class ReplicaTrace:
         # In program order: updates, and snapshots that later ops may need.
         self.events: list[Update | Snapshot] = []
         # Name of the placeholder's op in the replica's graph: what it stands for.
-        self.pending: dict[str, Reduction | Snapshot] = {}
+        self.pending: dict[str, Reduction | Gathered | Snapshot] = {}
         # Variables that were written: the value that this replica sees from then on.
         self._written: dict[int, tf.Tensor] = {}
 
@@ -142,11 +158,22 @@ class ReplicaTrace:
             self.pulls[id(variable)] = variable, stand_in
         return self.pulls[id(variable)][1]
 
-    def all_reduce(self, reduce_op: Any, value: tf.Tensor) -> tf.Tensor:
+    def all_reduce(self, reduce_op: Any, value: Any) -> Any:
         """Return what stands for the sum (or mean) of all replicas' `value`."""
-        value = self._hoist(tf.convert_to_tensor(value))
+        value = self._hoist(value)
         mean = reduce_op == tf.distribute.ReduceOp.MEAN
+        if isinstance(value, tf.IndexedSlices):
+            # As TensorFlow's other strategies: all replicas' slices, in their order.
+            values = self.gather(value.values)
+            values = values / self.replicas if mean else values
+            return tf.IndexedSlices(values, self.gather(value.indices), value.dense_shape)
+        value = tf.convert_to_tensor(value)
         return self._pend(Reduction(value, mean), value.dtype, value.shape)
+
+    def gather(self, value: tf.Tensor) -> tf.Tensor:
+        """Return what stands for the rows of all replicas' `value`."""
+        value = self._hoist(value)
+        return self._pend(Gathered(value), value.dtype, [None, *value.shape[1:]])
 
     def update(
         self, variable: Any, function: Callable[..., Any], args: Any, kwargs: Any
@@ -156,7 +183,7 @@ class ReplicaTrace:
         args, kwargs = tf.nest.map_structure(
             lambda a: self._hoist(a), (list(args), dict(kwargs or {}))
         )
-        self.events.append(Update(variable, function, args, kwargs, branch))
+        self.events.append(Update(variable, function, args, kwargs, branch, average=True))
         self._snapshot(variable)
 
     def assign(self, variable: Any, method: str, value: Any) -> tf.Tensor:
@@ -201,7 +228,7 @@ class ReplicaTrace:
         self._written[id(variable)] = token
         return token
 
-    def _pend(self, what: Reduction | Snapshot, dtype: Any, shape: Any) -> tf.Tensor:
+    def _pend(self, what: Reduction | Gathered | Snapshot, dtype: Any, shape: Any) -> tf.Tensor:
         with private.outside_dependencies(self.graph):
             token = private.placeholder(dtype, shape, "pending")
         self.pending[token.op.name] = what

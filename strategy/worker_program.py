@@ -73,7 +73,11 @@ class ReplicaOutputs:
                     for t in plan.leaves(tensor)
                     if t.op.name not in plan.trace.pending and plan.variable_read(t) is None
                 ]
-            self.returned += [t for t in wanted if all(t is not r for r in self.returned)]
+            self._return(wanted)
+        self._return(plan.gathered)
+
+    def _return(self, tensors: Sequence[tf.Tensor]) -> None:
+        self.returned += [t for t in tensors if all(t is not r for r in self.returned)]
 
 
 def trace_worker_program(
@@ -101,7 +105,7 @@ def trace_worker_program(
         values = _pack([i.value_spec for i in inputs], tensors)
         with trace.activate(program_graph, private.current_graph(), number), context:
             outputs.structure = _own(function(*values), private.current_graph())
-            plan.finish(outputs.tensors)
+            plan.finish([number, *tensors], outputs.tensors)
         outputs.finish(plan)
         _push(plan, step, micro_step, micro_steps, number)
         return outputs.returned

@@ -136,6 +136,7 @@ def features(
     evaluate: bool = True,
     metrics: list[str] | None = None,
     loss: str = "mse",
+    steps_per_execution: int = 1,
     **fit_options: Any,
 ) -> dict[str, Any]:
     """What users add to a model or an optimizer."""
@@ -152,10 +153,114 @@ def features(
         with strategy.scope():
             model = mlp(*(LAYERS[layers]() if layers else []))
             opt = getattr(keras.optimizers, optimizer)(**options)
-            model.compile(opt, loss, metrics=metrics or ["mae"])
+            model.compile(
+                opt, loss, metrics=metrics or ["mae"], steps_per_execution=steps_per_execution
+            )
         dataset = tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH)
         history = model.fit(dataset, epochs=4, verbose=0, **fit_options)
         more = {"evaluated": np.asarray(model.evaluate(dataset, verbose=0))} if evaluate else {}
         return results(model, history, **more)
     finally:
         keras.mixed_precision.set_global_policy("float32")
+
+
+def partial_batch(
+    strategy: Any, rows: int = 1000, source: str = "dataset", epochs: int = 3
+) -> dict[str, Any]:
+    """The rows do not fill the last batch; from NumPy arrays, tensors or a dataset."""
+    keras.utils.set_random_seed(1)
+    x, y = data(rows)
+    with strategy.scope():
+        model = mlp()
+        model.compile(keras.optimizers.Adam(0.01), "mse", metrics=["mae"])
+    weights = np.linspace(0.5, 1.5, rows).astype("float32")
+    if source == "dataset":
+        arguments = {"x": tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH)}
+    elif source == "numpy":
+        arguments = {"x": x, "y": y, "batch_size": BATCH, "shuffle": False}
+    elif source == "weights":
+        arguments = {"x": x, "y": y, "batch_size": BATCH, "shuffle": False, "sample_weight": weights}
+    elif source == "split":
+        arguments = {"x": x, "y": y, "batch_size": BATCH, "shuffle": False, "validation_split": 0.3}
+    else:
+        arguments = {"x": tf.constant(x), "y": tf.constant(y), "batch_size": BATCH, "shuffle": False}
+    history = model.fit(**arguments, epochs=epochs, verbose=0)
+    predicted = model.predict(x, batch_size=BATCH, verbose=0)
+    assert predicted.shape == (rows, 1)
+    return results(model, history, predicted=predicted)
+
+
+def embedding(strategy: Any, optimizer: str = "Adam") -> dict[str, Any]:
+    """A functional model with an embedding, and a classification loss and metrics."""
+    keras.utils.set_random_seed(1)
+    rng = np.random.default_rng(0)
+    tokens = rng.integers(0, 50, (640, 6))
+    labels = (tokens.sum(1) % 3).astype("int64")
+    with strategy.scope():
+        inputs = keras.layers.Input((6,), dtype="int64")
+        x = keras.layers.Embedding(50, 8)(inputs)
+        x = keras.layers.GlobalAveragePooling1D()(x)
+        outputs = keras.layers.Dense(3, activation="softmax")(x)
+        model = keras.Model(inputs, outputs)
+        model.compile(
+            getattr(keras.optimizers, optimizer)(0.05),
+            "sparse_categorical_crossentropy",
+            metrics=["accuracy"],
+        )
+    dataset = tf.data.Dataset.from_tensor_slices((tokens, labels)).batch(BATCH)
+    return results(model, model.fit(dataset, epochs=5, verbose=0))
+
+
+class Subclassed(keras.Model):
+    """A model with a training step of its own, and two inputs and outputs in a dictionary."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden = keras.layers.Dense(16, activation="tanh")
+        self.out = keras.layers.Dense(1)
+        self.seen = keras.metrics.Sum(name="seen")
+
+    def call(self, inputs: Any) -> Any:
+        return {"out": self.out(self.hidden(inputs["a"]) + self.hidden(inputs["b"]))}
+
+    def train_step(self, data: Any) -> Any:
+        features, labels = data
+        with tf.GradientTape() as tape:
+            outputs = self(features, training=True)
+            loss = self.compute_loss(x=features, y=labels, y_pred=outputs)
+            loss = self.optimizer.scale_loss(loss)
+        gradients = tape.gradient(loss, self.trainable_variables)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+        self.seen.update_state(tf.cast(tf.shape(features["a"])[0], tf.float32))
+        return self.compute_metrics(features, labels, outputs) | {"seen": self.seen.result()}
+
+
+def subclassed(strategy: Any) -> dict[str, Any]:
+    keras.utils.set_random_seed(1)
+    x, y = data()
+    with strategy.scope():
+        model = Subclassed()
+        model.compile(keras.optimizers.Adam(0.01), {"out": "mse"}, metrics={"out": ["mae"]})
+    features = {"a": x, "b": x[::-1]}
+    dataset = tf.data.Dataset.from_tensor_slices((features, {"out": y})).batch(BATCH)
+    return results(model, model.fit(dataset, epochs=4, verbose=0))
+
+
+def batch_logs(strategy: Any) -> dict[str, Any]:
+    """What a callback sees after each batch."""
+    seen = []
+
+    class Collect(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            seen.append([float(v) for v in logs.values()])
+
+    keras.utils.set_random_seed(1)
+    x, y = data()
+    with strategy.scope():
+        model = mlp()
+        model.compile(keras.optimizers.Adam(0.01), "mse", metrics=["mae"])
+    if hasattr(strategy, "allotment"):
+        strategy.allotment = [3, 1]
+    dataset = tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH)
+    model.fit(dataset, epochs=2, verbose=0, callbacks=[Collect()])
+    return results(model, logs=np.asarray(seen))

@@ -1,6 +1,6 @@
 """Runs cases under a strategy, one after the other: the chief's process of the tests.
 
-Arguments: ``mirrored K`` or ``cluster K``. Reads a line ``{"case": ..., "options": {...}, "result": path}`` for each
+Arguments: ``mirrored K``, ``plain K`` (no strategy) or ``cluster K``. Reads a line ``{"case": ..., "options": {...}, "result": path}`` for each
 case, and answers with ``done`` or the error.
 """
 
@@ -23,9 +23,18 @@ def make_strategy(kind: str, replicas: int) -> Any:
         devices = [tf.config.LogicalDeviceConfiguration()] * replicas
         tf.config.set_logical_device_configuration(cpu, devices)
         return tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(replicas)])
+    if kind == "plain":
+        return tf.distribute.get_strategy()
     from tf_rdmabatch import ParameterServerStrategy
 
     return ParameterServerStrategy(num_virtual_replicas=replicas)
+
+
+def reset() -> None:
+    """Forget what the last case left, so that names and random seeds begin anew."""
+    import keras
+
+    keras.utils.clear_session()
 
 
 def main() -> None:
@@ -40,6 +49,7 @@ def main() -> None:
             if allotment := request["options"].pop("allotment", None):
                 if sys.argv[1] == "cluster":
                     strategy.allotment = allotment
+            reset()
             case = getattr(importlib.import_module(module), name)
             np.savez(request["result"], **case(strategy, **request["options"]))
             print("done", file=answers, flush=True)

@@ -12,10 +12,17 @@ pytestmark = pytest.mark.timeout(600)
 
 
 def compare(
-    runners: MakeRunner, case: str, workers: int, servers: int, replicas: int, rtol: float = 2e-5, **options: Any
+    runners: MakeRunner,
+    case: str,
+    workers: int = 2,
+    servers: int = 1,
+    replicas: int = 4,
+    reference: str = "mirrored",
+    rtol: float = 2e-5,
+    **options: Any,
 ) -> None:
     found = runners("cluster", replicas, workers, servers).run(case, **options)
-    expected = runners("mirrored", replicas).run(case, **options)
+    expected = runners(reference, replicas).run(case, **options)
     assert sorted(found) == sorted(expected)
     for name, value in expected.items():
         scale = max(float(np.abs(value).max(initial=0)), 1e-6)
@@ -26,12 +33,12 @@ def compare(
     "optimizer", ["sgd", "momentum", "adam", "adamw", "adagrad", "rmsprop", "ftrl", "lion"]
 )
 def test_optimizer(runners: MakeRunner, optimizer: str) -> None:
-    compare(runners, "keras_cases:fit", 2, 1, 4, optimizer=optimizer, allotment=[1, 3])
+    compare(runners, "keras_cases:fit", optimizer=optimizer, allotment=[1, 3])
 
 
 @pytest.mark.parametrize("clip", [None, "clipnorm", "global_clipnorm", "clipvalue"])
 def test_custom_loop(runners: MakeRunner, clip: str | None) -> None:
-    compare(runners, "keras_cases:loop", 2, 1, 4, clip=clip, allotment=[1, 3])
+    compare(runners, "keras_cases:loop", clip=clip, allotment=[1, 3])
 
 
 @pytest.mark.parametrize(
@@ -44,13 +51,66 @@ def test_custom_loop(runners: MakeRunner, clip: str | None) -> None:
         {"schedule": True},
         {"schedule": True, "optimizer": "AdamW"},
         {"options": {"use_ema": True, "ema_momentum": 0.9}},
-        {"options": {"use_ema": True, "ema_momentum": 0.9, "ema_overwrite_frequency": 5}},
         {"policy": "mixed_bfloat16"},
         {"policy": "mixed_float16"},
-        {"steps_per_execution": 4},
         {"metrics": ["mse", "RootMeanSquaredError", "R2Score"]},
     ],
     ids=str,
 )
 def test_feature(runners: MakeRunner, options: dict[str, Any]) -> None:
-    compare(runners, "keras_cases:features", 2, 1, 4, allotment=[1, 3], **options)
+    compare(runners, "keras_cases:features", allotment=[1, 3], **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"options": {"use_ema": True, "ema_momentum": 0.9, "ema_overwrite_frequency": 5}},
+        {"options": {"gradient_accumulation_steps": 4}},
+        {"steps_per_execution": 4},
+    ],
+    ids=str,
+)
+def test_what_mirrored_strategy_cannot(runners: MakeRunner, options: dict[str, Any]) -> None:
+    """With a batch that all replicas share evenly the result is that of no strategy at all."""
+    case = "keras_cases:features"
+    compare(runners, case, reference="plain", rtol=1e-4, allotment=[1, 3], **options)
+
+
+@pytest.mark.parametrize(
+    ("workers", "servers", "replicas", "allotment", "change"),
+    [
+        (1, 1, 2, [2], None),
+        (1, 2, 4, [4], None),
+        (2, 1, 4, [2, 2], [[1, 3], [4, 0], [3, 1]]),
+        (2, 2, 4, [0, 4], [[2, 2], [1, 3]]),
+        (3, 1, 6, [2, 2, 2], [[1, 1, 4], [0, 3, 3]]),
+        (3, 2, 6, [1, 2, 3], None),
+    ],
+)
+def test_cluster(
+    runners: MakeRunner,
+    workers: int,
+    servers: int,
+    replicas: int,
+    allotment: list[int],
+    change: list[list[int]] | None,
+) -> None:
+    compare(
+        runners, "keras_cases:fit", workers, servers, replicas, allotment=allotment, change=change
+    )
+
+
+@pytest.mark.parametrize("source", ["dataset", "numpy", "weights", "split", "tensors"])
+@pytest.mark.parametrize("rows", [1000, 449])
+def test_last_batch(runners: MakeRunner, rows: int, source: str) -> None:
+    compare(runners, "keras_cases:partial_batch", rows=rows, source=source, allotment=[1, 3])
+
+
+@pytest.mark.parametrize("optimizer", ["SGD", "Adam", "Adagrad"])
+def test_embedding(runners: MakeRunner, optimizer: str) -> None:
+    compare(runners, "keras_cases:embedding", optimizer=optimizer, allotment=[1, 3])
+
+
+@pytest.mark.parametrize("case", ["subclassed", "batch_logs"])
+def test_model(runners: MakeRunner, case: str) -> None:
+    compare(runners, f"keras_cases:{case}", allotment=[1, 3])
