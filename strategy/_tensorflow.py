@@ -185,3 +185,13 @@ def condition_of(branch: Any) -> tuple[tf.Tensor, bool, Any]:
 def create_variable(**kwargs: Any) -> tf.Variable:
     """Create a plain variable."""
     return resource_variable_ops.default_variable_creator_v2(None, **kwargs)
+
+
+def refuse_in_replica(what: str) -> None:
+    """Raise an error if the caller is in a replica."""
+    context = distribute_lib.get_replica_context()
+    if context is not None and distribute_lib.has_strategy():
+        raise ValueError(
+            f"{what} was called in a replica: call it outside, as in "
+            "strategy.run(function, args=(next(iterator),))"
+        )

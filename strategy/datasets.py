@@ -98,13 +98,7 @@ class BatchIterator(private.input_lib.DistributedIterator):  # type: ignore[misc
     def get_next(self, name: str | None = None) -> Any:
         """Return the next batch's micro-batches."""
         del name
-        if private.distribute_lib.get_replica_context() is not None and (
-            private.distribute_lib.has_strategy()
-        ):
-            raise ValueError(
-                "next(iterator) was called in a replica: call it outside, "
-                "strategy.run(function, args=(next(iterator),))"
-            )
+        private.refuse_in_replica("next(iterator)")
         with tf.device(self._strategy.extended.chief_device):
             return cut(self._iterator.get_next(), self._strategy.num_replicas_in_sync)
 

@@ -13,7 +13,9 @@ from tf_rdmabatch.strategy.datasets import BatchDataset
 from tf_rdmabatch.strategy.parameters import ParameterTable
 from tf_rdmabatch.strategy.placement import LeastLoaded
 from tf_rdmabatch.strategy.rounds import Rounds
+from tf_rdmabatch.strategy.values import MicroBatches
 from tf_rdmabatch.strategy.variables import LocalVariable, ServerVariable
+from tf_rdmabatch.strategy.worker_datasets import WorkerDatasets
 
 
 class SynchronousExtended(private.pss.ParameterServerStrategyV2Extended):  # type: ignore[misc, name-defined]
@@ -37,13 +39,17 @@ class SynchronousExtended(private.pss.ParameterServerStrategyV2Extended):  # typ
         self._replicas = replicas
         self.worker_count = self._num_workers
         self.chief_device = "/job:chief/replica:0/task:0/device:CPU:0"
-        self.worker_devices_of_tasks = [f"/job:worker/replica:0/task:{i}/device:CPU:0" for i in range(self._num_workers)]
-        self.server_devices = [f"/job:ps/replica:0/task:{i}/device:CPU:0" for i in range(self._num_ps)]
+        # A worker's replicas run on whatever device it has; what is kept there is on its CPU.
+        self.worker_tasks = [f"/job:worker/replica:0/task:{i}" for i in range(self.worker_count)]
+        self.worker_cpus = [f"{task}/device:CPU:0" for task in self.worker_tasks]
+        self.server_devices = [
+            f"/job:ps/replica:0/task:{i}/device:CPU:0" for i in range(self._num_ps)
+        ]
         self.placement = LeastLoaded(self._num_ps)
         self.parameters = ParameterTable(self._num_workers, self.server_devices)
         self.local_variables: list[LocalVariable] = []
         self.anchors = []
-        for device in self.worker_devices_of_tasks:
+        for device in self.worker_cpus:
             with tf.device(device):
                 self.anchors.append(tf.Variable(0, trainable=False, name="anchor"))
         base, more = divmod(replicas, self._num_workers)
@@ -74,8 +80,20 @@ class SynchronousExtended(private.pss.ParameterServerStrategyV2Extended):  # typ
 
     @allotment.setter
     def allotment(self, value: Sequence[int]) -> None:
+        counts = tuple(value)
+        if (
+            len(counts) != self.worker_count
+            or not all(isinstance(c, int) and c >= 0 for c in counts)
+            or sum(counts) != self._replicas
+        ):
+            raise ValueError(
+                f"the allotment {value!r} has to give each of the {self.worker_count} workers a "
+                f"number of replicas, from 0, that add up to the {self._replicas} virtual replicas"
+            )
+        if not tf.executing_eagerly():
+            raise RuntimeError("the allotment is set between rounds, not inside a tf.function")
         rows = [variable.rows() for variable in self.local_variables]
-        self._allotment = tuple(value)
+        self._allotment = counts
         self.allotment_variable.assign(self._allotment)
         for variable, row in zip(self.local_variables, rows, strict=True):
             variable.assign_rows(row)
@@ -126,7 +144,7 @@ class SynchronousExtended(private.pss.ParameterServerStrategyV2Extended):  # typ
         value = tf.convert_to_tensor(initial() if callable(initial) else initial, dtype)
         owners = self.owners()
         parts = []
-        for worker, device in enumerate(self.worker_devices_of_tasks):
+        for worker, device in enumerate(self.worker_cpus):
             mask = tf.constant([owner == worker for owner in owners])
             rows = tf.stack([value if own else tf.zeros_like(value) for own in mask.numpy()])
             with private.no_colocation(), tf.device(device):
@@ -145,7 +163,7 @@ class SynchronousExtended(private.pss.ParameterServerStrategyV2Extended):  # typ
     # Replicas.
 
     def _call_for_each_replica(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        return self.rounds.run(fn, args, kwargs, fn)
+        return self.rounds.run(fn, args, kwargs)
 
     def _replica_ctx_all_reduce(self, reduce_op: Any, value: Any, options: Any = None) -> Any:
         del options
@@ -159,15 +177,40 @@ class SynchronousExtended(private.pss.ParameterServerStrategyV2Extended):  # typ
         traces.active().update(var, fn, args, kwargs)
 
     def _update(self, var: Any, fn: Callable[..., Any], args: Any, kwargs: Any, group: bool) -> Any:
-        with tf.device(var.device), private.distribute_lib.UpdateContext(0):
-            result = fn(var, *args, **(kwargs or {}))
-        return self._group(result) if group and not tf.executing_eagerly() else result
+        device = self.server_devices[var.server] if isinstance(var, ServerVariable) else var.device
+        with tf.device(device), private.distribute_lib.UpdateContext(0):
+            result = fn(var, *args, **kwargs)
+        if group:
+            return self._group(result)
+        return tf.nest.map_structure(self._local_results, result)
+
+    def value_container(self, value: Any) -> Any:
+        """Return the container of a value: each variable is its own."""
+        return value
+
+    def _reduce_to(self, reduce_op: Any, value: Any, destinations: Any, options: Any) -> Any:
+        value = tf.nest.map_structure(
+            lambda v: v.even() if isinstance(v, MicroBatches) else v, value
+        )
+        return super()._reduce_to(reduce_op, value, destinations, options)
 
     # Data.
 
     def _experimental_distribute_dataset(self, dataset: tf.data.Dataset, options: Any) -> Any:
         del options
         return BatchDataset(self._container_strategy(), dataset)
+
+    def _distribute_datasets_from_function(self, dataset_fn: Any, options: Any) -> Any:
+        del options
+        return WorkerDatasets(self._container_strategy(), dataset_fn)
+
+    def _gather_to_implementation(
+        self, value: Any, destinations: Any, axis: int, options: Any
+    ) -> tf.Tensor:
+        del destinations, options
+        if isinstance(value, private.values.DistributedValues):
+            return tf.concat(list(value.values), axis)
+        return tf.concat([value] * self._replicas, axis)
 
 
 def _nbytes(kwargs: dict[str, Any]) -> int:

@@ -76,6 +76,8 @@ class ParameterTable:
     def __init__(self, workers: int, server_devices: Sequence[str]) -> None:
         self._workers = workers
         self._devices = server_devices
+        # What parameters are cut into; 0 leaves it to the engine.
+        self.block_bytes = 0
         self._numbers = itertools.count()
         self._accumulators: dict[Any, list[Parameter]] = defaultdict(list)
 
@@ -86,7 +88,7 @@ class ParameterTable:
         shape = tf.TensorShape(shape)
         parameter = Parameter(f"{next(self._numbers)}/{label}"[:200], server, dtype, shape, first)
         with tf.init_scope(), tf.device(self._devices[server]):
-            ops.serve([parameter.handle()], contributors=1 if first else self._workers)
+            ops.serve([parameter.handle()], contributors=1 if first else self._workers, block_bytes=self.block_bytes)
         return parameter
 
     def lend(self) -> Lender:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -12,7 +13,7 @@ import tensorflow as tf
 from tf_rdmabatch.strategy import _tensorflow as private
 from tf_rdmabatch.strategy.lifting import Done
 from tf_rdmabatch.strategy.server_program import ServerPrograms
-from tf_rdmabatch.strategy.values import MicroBatches
+from tf_rdmabatch.strategy.values import MicroBatches, WorkerBatches
 from tf_rdmabatch.strategy.worker_program import WorkerProgram, trace_worker_program
 
 # How many functions' rounds are kept that were run in eager mode.
@@ -31,11 +32,21 @@ class Rounds:
     def __init__(self, strategy: Any) -> None:
         self._strategy = weakref.ref(strategy)
         self._eager: OrderedDict[Any, Round] = OrderedDict()
+        self._name: Callable[..., Any] | None = None
         with tf.device(strategy.extended.chief_device):
             # Each round takes the next number; a failed one is not repeated.
             self.number = tf.Variable(0, dtype=tf.int64, trainable=False, name="round")
 
-    def run(self, function: Callable[..., Any], args: Any, kwargs: Any, key: Any) -> Any:
+    @contextlib.contextmanager
+    def named(self, function: Callable[..., Any]) -> Iterator[None]:
+        """Say which function the user runs: tf.distribute wraps it anew in each call."""
+        self._name = function
+        try:
+            yield
+        finally:
+            self._name = None
+
+    def run(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Run `function` once in each replica and return the results.
 
         Parameters
@@ -44,8 +55,6 @@ class Rounds:
             Called in replica context.
         args, kwargs
             Per-replica values among them are given to their replicas.
-        key
-            Hashable: in eager mode the same key means the same function.
         """
         strategy = self._strategy()
         leaves = tf.nest.flatten((args, kwargs))
@@ -63,7 +72,7 @@ class Rounds:
         if not tf.executing_eagerly():
             return Round(strategy, call)(batches)
         try:
-            key = (key, tuple(i is None for i in inputs), others)
+            key = (self._name or function, tuple(i is None for i in inputs), others)
             hash(key)
         except TypeError:
             return Round(strategy, call)(batches)
@@ -75,8 +84,8 @@ class Rounds:
         return self._eager[key](batches)
 
 
-def _as_micro_batches(strategy: Any, leaf: Any) -> MicroBatches | None:
-    if isinstance(leaf, MicroBatches):
+def _as_micro_batches(strategy: Any, leaf: Any) -> MicroBatches | WorkerBatches | None:
+    if isinstance(leaf, MicroBatches | WorkerBatches):
         return leaf
     if isinstance(leaf, private.values.PerReplica):
         if len(leaf.values) != strategy.num_replicas_in_sync:
@@ -121,7 +130,7 @@ class Round:
         extended = strategy.extended
         with tf.device(extended.chief_device):
             step = extended.rounds.number.assign_add(1)
-            allotment = extended.allotment_variable.read_value()
+            allotment = _allotment(inputs, extended)
             first = tf.cumsum(allotment, exclusive=True)
         program = trace_worker_program(strategy, self._function, inputs)
         outputs = [
@@ -147,14 +156,25 @@ class Round:
     ) -> list[tf.Tensor]:
         extended = self._strategy.extended
         with tf.device(extended.chief_device):
-            parts = [i.part(first, count) for i in inputs]
+            parts = [
+                i.on_worker(worker) if isinstance(i, WorkerBatches) else i.part(first, count)
+                for i in inputs
+            ]
         tensors = tf.nest.flatten(parts, expand_composites=True)
         captures = [
             extended.on_worker(tensor, worker) for tensor in private.captured_inputs(program.function)
         ]
         anchor = extended.anchors[worker].handle
-        with tf.device(extended.worker_devices_of_tasks[worker]):
+        with tf.device(extended.worker_tasks[worker]):
             return private.call(program.function, [step, first, count, anchor, *tensors], captures)
+
+
+def _allotment(inputs: Sequence[Any], extended: Any) -> tf.Tensor:
+    """Return each worker's number of replicas: those that it has read micro-batches for."""
+    for batches in inputs:
+        if isinstance(batches, WorkerBatches):
+            return batches.allotment
+    return extended.allotment_variable.read_value()  # type: ignore[no-any-return]
 
 
 class _Results:

@@ -1,21 +1,104 @@
-"""What a worker or parameter server runs."""
+"""What a worker or a parameter server runs, until the chief ends."""
 
 from __future__ import annotations
 
+import argparse
+import logging
+import socket
+import time
+from typing import Any
+
 import tensorflow as tf
 
-from tf_rdmabatch import ops as _ops  # noqa: F401  The server runs ops of the library.
+from tf_rdmabatch import ops as _ops  # noqa: F401  The server runs the library's ops.
+from tf_rdmabatch.strategy.resolver import find_resolver, require_server
+
+LOGGER = logging.getLogger("tf_rdmabatch")
+# Seconds between attempts to reach a chief.
+_INTERVAL = 0.5
 
 
-def serve(job: str | None = None, index: int | None = None) -> None:
-    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+def serve(cluster_resolver: Any = None, *, linger: float = 10.0) -> None:
+    """Serve this task; returns when the chief has ended. Tasks may start in any order.
+
+    Parameters
+    ----------
+    cluster_resolver
+        Says which task this is; None is TF_CONFIG.
+    linger
+        Seconds to wait for another chief, such as the next attempt, after one has ended.
+
+    Raises
+    ------
+    ValueError
+        There is no cluster.
+    RuntimeError
+        This process is neither a worker nor a ps.
+    """
+    resolver = find_resolver(cluster_resolver)
+    job, index = require_server(resolver)
+    spec = resolver.cluster_spec()
     config = tf.compat.v1.ConfigProto()
-    config.inter_op_parallelism_threads = 8
+    # Remote functions block a thread each; with fewer than one for each peer they deadlock.
+    config.inter_op_parallelism_threads = max(8, spec.num_tasks("worker") + 2)
     server = tf.distribute.Server(
-        resolver.cluster_spec(),
-        job_name=job or resolver.task_type,
-        task_index=resolver.task_id if index is None else index,
-        protocol="grpc",
-        config=config,
+        spec, job_name=job, task_index=index, protocol=resolver.rpc_layer or "grpc", config=config
     )
-    server.join()
+    LOGGER.info("%s:%d serves at %s", job, index, server.target)
+    chiefs = spec.as_dict().get("chief")
+    if not chiefs:
+        server.join()
+    address = chiefs[0] if isinstance(chiefs, list) else next(iter(chiefs.values()))
+    _wait_for_end(address, linger)
+
+
+def _wait_for_end(chief: str, linger: float) -> None:
+    """Return when nobody has listened at the chief's address for some time, after somebody did."""
+    deadline = float("inf")
+    while time.monotonic() < deadline:
+        if _follow(chief):
+            deadline = time.monotonic() + linger
+        time.sleep(_INTERVAL)
+    LOGGER.info("the chief at %s has ended", chief)
+
+
+def _follow(chief: str) -> bool:
+    """Return whether a connection to the chief was possible, after it has ended."""
+    host, _, port = chief.rpartition(":")
+    try:
+        connection = socket.create_connection((host.strip("[]"), int(port)), timeout=5)
+    except OSError:
+        return False
+    with connection:
+        connection.settimeout(None)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        try:
+            # Its server greets; it closes silent connections after a while.
+            while connection.recv(4096):
+                pass
+        except OSError:
+            pass
+    return True
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``tf-rdmabatch serve``."""
+    parser.add_argument(
+        "--linger",
+        type=float,
+        default=10.0,
+        metavar="SECONDS",
+        help="wait so long for another chief after one has ended (default: %(default)s)",
+    )
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from tf_rdmabatch.cli import CommandError
+
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    try:
+        serve(linger=options.linger)
+    except (ValueError, RuntimeError) as error:
+        raise CommandError(str(error), status=2) from error
+    return 0

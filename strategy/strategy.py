@@ -1,8 +1,11 @@
-"""`ParameterServerStrategy`, with which a program replaces tf.distribute's."""
+"""`ParameterServerStrategy`, which takes the place of tf.distribute's."""
 
 from __future__ import annotations
 
+import logging
+import os
 import secrets
+import socket
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,11 +13,46 @@ import tensorflow as tf
 
 from tf_rdmabatch import ops
 from tf_rdmabatch.strategy import _tensorflow as private
+from tf_rdmabatch.strategy.errors import explain_task_errors
 from tf_rdmabatch.strategy.extended import SynchronousExtended
+from tf_rdmabatch.strategy.resolver import find_resolver, require_chief
+
+LOGGER = logging.getLogger("tf_rdmabatch")
+# Virtual replicas of each worker, where nothing else is said.
+REPLICAS_PER_WORKER = 2
 
 
 class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: ignore[misc, name-defined]
-    """Parameter-server training whose parameters travel through the batched RDMA engine."""
+    """Parameter-server training whose parameters travel through the batched RDMA engine.
+
+    Made in the chief's process; the others call `tf_rdmabatch.serve`. Synchronous training gives
+    the results of `tf.distribute.MirroredStrategy` with `num_virtual_replicas` replicas, however
+    many workers there are and however the replicas are allotted to them.
+
+    Parameters
+    ----------
+    cluster_resolver
+        Describes the cluster; None is TF_CONFIG.
+    variable_partitioner
+        Says into how many parts along its first axis a variable is cut.
+    consistency
+        ``"bsp"``: synchronous rounds, for `run` and Keras `fit`. ``"asp"``: the asynchronous model
+        of `tf.distribute.ParameterServerStrategy`, for `tf.distribute.coordinator`.
+    num_virtual_replicas
+        Into how many micro-batches each batch is cut. None is 2 for each worker. More let work move
+        between workers in smaller steps.
+    transport
+        ``"auto"``, ``"shm"`` or ``"verbs"``.
+    block_size
+        Bytes that a parameter is cut into to travel; None leaves it to the engine.
+
+    Raises
+    ------
+    ValueError
+        There is no cluster, or an argument is wrong.
+    RuntimeError
+        This process is not the chief's.
+    """
 
     def __init__(
         self,
@@ -26,38 +64,79 @@ class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: i
         transport: str = "auto",
         block_size: int | None = None,
     ) -> None:
-        resolver = cluster_resolver or tf.distribute.cluster_resolver.TFConfigClusterResolver()
+        if consistency not in ("bsp", "asp"):
+            raise ValueError(f"consistency is 'bsp' or 'asp', not {consistency!r}")
+        resolver = find_resolver(cluster_resolver)
+        require_chief(resolver)
+        self.consistency = consistency
+        if consistency == "asp":
+            super().__init__(resolver, variable_partitioner)
+            return
+        workers = resolver.cluster_spec().num_tasks("worker")
+        replicas = (
+            REPLICAS_PER_WORKER * workers if num_virtual_replicas is None else num_virtual_replicas
+        )
+        if replicas < 1:
+            raise ValueError(f"num_virtual_replicas has to be at least 1, not {replicas}")
+        # The steps of the base class's constructor, with another Extended.
         self._cluster_resolver = resolver
         self._verify_args_and_config(resolver)
-        self._cluster_coordinator = None
         self._connect_to_cluster(coordinator_name="chief")
-        extended = SynchronousExtended(
-            self, resolver, variable_partitioner, num_virtual_replicas or 2 * self._num_workers
-        )
+        extended = SynchronousExtended(self, resolver, variable_partitioner, replicas)
         tf.distribute.Strategy.__init__(self, extended)
-        # What the base class's constructor sets.
         self._should_use_with_coordinator = False
         self._canonicalize_devices = False
         self._is_parameter_server_strategy_v2 = True
         self._start_engines(transport, block_size)
         extended.start()
 
+    @property
+    def _cluster_coordinator(self) -> Any:
+        return self.__dict__.get("_coordinator")
+
+    @_cluster_coordinator.setter
+    def _cluster_coordinator(self, coordinator: Any) -> None:
+        if coordinator is not None and self.consistency == "bsp":
+            raise RuntimeError(
+                "a ClusterCoordinator schedules asynchronous steps, and this strategy is "
+                "synchronous: call strategy.run (or Keras fit) instead, or create "
+                "ParameterServerStrategy(consistency='asp')"
+            )
+        self.__dict__["_coordinator"] = coordinator
+
     def _start_engines(self, transport: str, block_size: int | None) -> None:
         extended = self.extended
-        token = secrets.token_hex(16)
-        ops.WORKERS[0] = self._num_workers
+        spec = self._cluster_resolver.cluster_spec()
+        token = os.environ.get("TF_RDMABATCH_TOKEN") or secrets.token_hex(16)
+        extended.parameters.block_bytes = block_size or 0
         addresses = {}
-        for i, device in enumerate(extended.server_devices):
-            with tf.device(device):
-                addresses[f"ps:{i}"] = ops.configure(f"ps:{i}", token, transport=transport)
-        for i, device in enumerate(extended.worker_devices_of_tasks):
-            with tf.device(device):
-                ops.configure(f"worker:{i}", token, transport=transport, contributor=i)
-                ops.connect(addresses)
+        for job, devices in (("ps", extended.server_devices), ("worker", extended.worker_cpus)):
+            for i, device in enumerate(devices):
+                address = spec.task_address(job, i)
+                with tf.device(device), explain_task_errors(f"{job}:{i}", address):
+                    started = ops.configure(
+                        f"{job}:{i}",
+                        token,
+                        _listen_address(address),
+                        transport=transport,
+                        contributor=i,
+                    )
+                    if job == "ps":
+                        addresses[f"{job}:{i}"] = started
+                    else:
+                        ops.connect(addresses)
+        LOGGER.info(
+            "%d virtual replicas on %d workers, %d parameter servers, transport %s, block size %s",
+            self.num_replicas_in_sync,
+            self._num_workers,
+            self._num_ps,
+            transport,
+            block_size or "automatic",
+        )
 
     @property
     def allotment(self) -> tuple[int, ...]:
-        """How many virtual replicas each worker runs in a round; may be set between rounds."""
+        """How many virtual replicas each worker runs in a round. May be set between rounds."""
         return self.extended.allotment  # type: ignore[no-any-return]
 
     @allotment.setter
@@ -67,5 +146,17 @@ class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: i
     def run(
         self, fn: Callable[..., Any], args: Any = (), kwargs: Any = None, options: Any = None
     ) -> Any:
-        """Run `fn` in each virtual replica; see `tf.distribute.Strategy.run`."""
-        return super().run(fn, args, kwargs, options)
+        """Run `fn` in each virtual replica; see `tf.distribute.Strategy.run`.
+
+        In eager mode too `fn` is traced, as a `tf.function` is, and called again without Python.
+        """
+        if self.consistency == "asp":
+            return super().run(fn, args, kwargs, options)
+        with self.extended.rounds.named(fn):
+            return super().run(fn, args, kwargs, options)
+
+
+def _listen_address(address: str) -> str:
+    """Return where the engine of the task with that server listens: a free port of its host."""
+    host = address.rpartition(":")[0].strip("[]")
+    return f"{socket.gethostbyname(host)}:0"

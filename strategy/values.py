@@ -68,6 +68,18 @@ class MicroBatches(private.values.PerReplica):  # type: ignore[misc, name-define
         rows = take_rows(self.rows, bounds[0], bounds[-1])
         return MicroBatches(rows, bounds - bounds[0], self.replicas, self.size)
 
+    def even(self) -> private.values.PerReplica:
+        """Return the rows that all replicas have as many of, so that their values can be added.
+
+        Keras adds the first batch's to learn its shape.
+        """
+        if self.bounds is None or self.size is not None:
+            return self
+        rows = tf.reduce_min(self.bounds[1:] - self.bounds[:-1])
+        return private.values.PerReplica(
+            [take_rows(v, tf.zeros([], tf.int64), rows) for v in self.values]
+        )
+
     @property
     def value_spec(self) -> Any:
         """`tf.TypeSpec` of a replica's value."""
@@ -122,6 +134,75 @@ class MicroBatchesSpec(tf.TypeSpec):  # type: ignore[misc]
     def _from_components(self, components: tuple[Any, ...]) -> MicroBatches:
         rows, bounds = (*components, None)[:2]
         return MicroBatches(rows, bounds, self._replicas, self._size)
+
+
+class WorkerBatches(private.values.PerReplica):  # type: ignore[misc, name-defined]
+    """The micro-batches of all virtual replicas, on the workers that read them.
+
+    Parameters
+    ----------
+    parts
+        Of each worker: the rows of its replicas, and the number of rows of each, int64.
+    replicas
+        Their number.
+    """
+
+    def __init__(self, parts: Sequence[tuple[tf.Tensor, tf.Tensor]], replicas: int) -> None:
+        self.parts = list(parts)
+        self.replicas = replicas
+
+    @property
+    def _values(self) -> tuple[Any, ...]:
+        sizes = tf.ensure_shape(tf.concat([s for _, s in self.parts], 0), [self.replicas])
+        rows = tf.concat([rows for rows, _ in self.parts], 0)
+        return tuple(tf.split(rows, sizes, num=self.replicas))
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """Each replica's value."""
+        return self._values
+
+    @property
+    def allotment(self) -> tf.Tensor:
+        """Number of micro-batches of each worker, int64."""
+        return tf.stack([tf.shape(sizes, tf.int64)[0] for _, sizes in self.parts])
+
+    def on_worker(self, worker: int) -> MicroBatches:
+        """Return the values of a worker's replicas."""
+        rows, sizes = self.parts[worker]
+        bounds = tf.concat([tf.zeros([1], tf.int64), tf.cumsum(sizes)], 0)
+        return MicroBatches(rows, bounds, self.replicas)
+
+    @property
+    def _type_spec(self) -> WorkerBatchesSpec:
+        rows = self.parts[0][0]
+        spec = tf.TensorSpec([None, *rows.shape[1:]], rows.dtype)
+        return WorkerBatchesSpec(spec, len(self.parts), self.replicas)
+
+
+class WorkerBatchesSpec(tf.TypeSpec):  # type: ignore[misc]
+    """Type of `WorkerBatches` whose rows are as in `rows`."""
+
+    def __init__(self, rows: tf.TensorSpec, workers: int, replicas: int) -> None:
+        self._rows = rows
+        self._workers = workers
+        self._replicas = replicas
+
+    value_type = property(lambda _: WorkerBatches)
+
+    def _serialize(self) -> tuple[Any, ...]:
+        return self._rows, self._workers, self._replicas
+
+    @property
+    def _component_specs(self) -> Any:
+        rows = tf.TensorSpec([None, *self._rows.shape[1:]], self._rows.dtype)
+        return [(rows, tf.TensorSpec([None], tf.int64))] * self._workers
+
+    def _to_components(self, value: WorkerBatches) -> Any:
+        return value.parts
+
+    def _from_components(self, components: Any) -> WorkerBatches:
+        return WorkerBatches(components, self._replicas)
 
 
 def take_rows(batch: Any, first: tf.Tensor, end: tf.Tensor) -> Any:

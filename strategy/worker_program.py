@@ -13,8 +13,9 @@ from tf_rdmabatch.strategy import _tensorflow as private
 from tf_rdmabatch.strategy import wire
 from tf_rdmabatch.strategy.parameters import Parameter, grouped
 from tf_rdmabatch.strategy.plan import Plan
+from tf_rdmabatch.strategy.replica_context import VirtualReplicaContext
 from tf_rdmabatch.strategy.trace import ReplicaTrace
-from tf_rdmabatch.strategy.values import MicroBatches
+from tf_rdmabatch.strategy.values import MicroBatches, WorkerBatches
 
 
 @dataclass
@@ -95,13 +96,16 @@ def trace_worker_program(
         Of all workers; the program takes a part of them.
     """
     extended = strategy.extended
+    # WorkerBatches become the MicroBatches that each worker has.
+    inputs = [i.on_worker(0) if isinstance(i, WorkerBatches) else i for i in inputs]
+    part_specs = [tf.type_spec_from_value(i) for i in inputs]
     trace = ReplicaTrace(strategy.num_replicas_in_sync)
     plan = Plan(trace, extended.parameters)
     outputs = ReplicaOutputs()
 
     def replica(step: Any, micro_step: Any, micro_steps: Any, number: Any, *tensors: Any) -> Any:
         # A tf.function that is called in a replica may be traced again; the strategy's is not.
-        context = private.distribute_lib.ReplicaContext(strategy, tf.cast(number, tf.int32))
+        context = VirtualReplicaContext(strategy, tf.cast(number, tf.int32))
         values = _pack([i.value_spec for i in inputs], tensors)
         with trace.activate(program_graph, private.current_graph(), number), context:
             outputs.structure = _own(function(*values), private.current_graph())
@@ -117,7 +121,7 @@ def trace_worker_program(
         del anchor
         nonlocal program_graph
         program_graph = private.current_graph()
-        parts = _pack([tf.type_spec_from_value(i) for i in inputs], tensors)
+        parts = _pack(part_specs, tensors)
         scalars = [tf.TensorSpec([], tf.int64)] * 4
         specs = _flat_specs([i.value_spec for i in inputs])
         one = tf.function(replica, autograph=False).get_concrete_function(*scalars, *specs)
@@ -134,7 +138,7 @@ def trace_worker_program(
 
     scalar = tf.TensorSpec([], tf.int64)
     anchor = tf.TensorSpec([], tf.resource)
-    specs = [_any_rows(s) for s in _flat_specs([tf.type_spec_from_value(i) for i in inputs])]
+    specs = [_any_rows(s) for s in _flat_specs(part_specs)]
     concrete = program.get_concrete_function(scalar, scalar, scalar, anchor, *specs)
     return WorkerProgram(concrete, plan, outputs)
 

@@ -63,7 +63,7 @@ class Runner:
         self._expect("ready", START)
 
     def start_task(self, job: str, index: int) -> None:
-        self.tasks[f"{job}:{index}"] = self._process(job, index, ["server.py", job, str(index)])
+        self.tasks[f"{job}:{index}"] = self._process(job, index, ["server.py"])
 
     def _process(
         self, job: str, index: int, arguments: list[str], pipes: bool = False

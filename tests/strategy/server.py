@@ -1,10 +1,8 @@
-"""A worker or ps task of the tests. Arguments: job, index."""
+"""A worker or ps task of the tests; TF_CONFIG says which."""
 
 from __future__ import annotations
 
-import sys
-
-from tf_rdmabatch.strategy.serve import serve
+import tf_rdmabatch
 
 if __name__ == "__main__":
-    serve(sys.argv[1], int(sys.argv[2]))
+    tf_rdmabatch.serve()

@@ -83,8 +83,8 @@ def test_what_mirrored_strategy_cannot(runners: MakeRunner, options: dict[str, A
         (1, 2, 4, [4], None),
         (2, 1, 4, [2, 2], [[1, 3], [4, 0], [3, 1]]),
         (2, 2, 4, [0, 4], [[2, 2], [1, 3]]),
-        (3, 1, 6, [2, 2, 2], [[1, 1, 4], [0, 3, 3]]),
-        (3, 2, 6, [1, 2, 3], None),
+        (3, 1, 4, [2, 1, 1], [[1, 1, 2], [0, 3, 1]]),
+        (3, 2, 4, [1, 1, 2], None),
     ],
 )
 def test_cluster(
@@ -98,6 +98,11 @@ def test_cluster(
     compare(
         runners, "keras_cases:fit", workers, servers, replicas, allotment=allotment, change=change
     )
+
+
+def test_uneven_micro_batches(runners: MakeRunner) -> None:
+    """6 replicas share 64 examples: 11 each, and 9."""
+    compare(runners, "keras_cases:loop", 3, 2, 6, allotment=[1, 2, 3])
 
 
 @pytest.mark.parametrize("source", ["dataset", "numpy", "weights", "split", "tensors"])
