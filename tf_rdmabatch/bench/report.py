@@ -47,7 +47,6 @@ def print_table(rows: Sequence[Row], console: Console) -> None:
         ("GB/s", "gb_per_s"),
         ("p50 us", "p50_us"),
         ("p99 us", "p99_us"),
-        ("CPU s", "cpu_s"),
         ("CPU s/GB", "cpu_s_per_gb"),
         ("CPU s/M msg", "cpu_s_per_million_messages"),
         ("doorbells", "doorbells_per_message"),
