@@ -199,6 +199,25 @@ TEST_P(EngineTest, LastWordsArriveHoweverSoonTheCloseComes) {
   }
 }
 
+TEST_P(EngineTest, ManyThreadsMaySendLargeMessages) {
+  EnginePair pair;
+  EngineOptions options = Options();
+  options.queue_pairs = 2;
+  ASSERT_NO_FATAL_FAILURE(pair.Start(GetParam(), options));
+  constexpr int kThreads = 100;
+  const std::string large(20000, 'x');
+  std::atomic<int> failures{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&] {
+      if (!pair.connection->Send(User(large), Patience()).ok()) ++failures;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(failures, 0);
+  EXPECT_TRUE(Eventually([&] { return pair.server_sink.messages == kThreads; }));
+}
+
 TEST_P(EngineTest, ALargeMessageIsPutTogether) {
   EnginePair pair;
   std::string got;

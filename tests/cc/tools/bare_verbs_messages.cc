@@ -1,7 +1,8 @@
-// bare_verbs_messages IP [SECONDS [BYTES]]: one-by-one confirmation by the plainest program, what the
-// engine's confirm="each" is to be compared with. Each message is copied into one of 64 slots and
-// posted as a WRITE with immediate; the receiver reads it and posts a WRITE with immediate without a
-// payload, which frees the slot. Prints `BYTES bytes: X messages/s`. RoCE and InfiniBand only.
+// bare_verbs_messages IP [SECONDS [BYTES]]: one-by-one confirmation by the plainest program, what
+// the engine's confirm="each" is to be compared with. Each message is copied into one of 64 slots
+// and posted as a WRITE with immediate; the receiver reads it and posts a WRITE with immediate
+// without a payload, which frees the slot. Prints `BYTES bytes: X messages/s`. RoCE and InfiniBand
+// only.
 #include <cstring>
 
 #include "tests/cc/tools/bare_verbs.h"
@@ -139,7 +140,6 @@ int main(int argc, char** argv) {
   const double seconds = argc > 2 ? std::atof(argv[2]) : 2;
   const auto bytes = static_cast<uint32_t>(argc > 3 ? std::atoi(argv[3]) : 64);
   return RunBoth(
-      argv[1], {kSends, kReceives, 1, 1, 0},
-      [&](rdma_cm_id* listener) { Serve(listener, bytes); },
+      argv[1], {kSends, kReceives, 1, 1, 0}, [&](rdma_cm_id* listener) { Serve(listener, bytes); },
       [&](rdma_cm_id* id) { Work(id, seconds, bytes); });
 }
