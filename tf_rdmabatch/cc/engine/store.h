@@ -18,6 +18,7 @@
 #include "tf_rdmabatch/cc/base/counters.h"
 #include "tf_rdmabatch/cc/base/export.h"
 #include "tf_rdmabatch/cc/base/status.h"
+#include "tf_rdmabatch/cc/base/waiter.h"
 #include "tf_rdmabatch/cc/engine/connection.h"
 #include "tf_rdmabatch/cc/engine/dtype.h"
 #include "tf_rdmabatch/cc/engine/engine.h"
@@ -67,6 +68,11 @@ class RDMABATCH_EXPORT ParameterServer : public MessageSink {
   // another Collect of this parameter is under way.
   Status Collect(const std::string& name, uint64_t step, void* destination, uint64_t bytes,
                  Deadline deadline, uint64_t* contributions = nullptr);
+  // Whether Collect of `step` need not wait, or would not succeed.
+  bool IsComplete(const std::string& name, uint64_t step) const;
+  // Ends `waiter` once Collect of `step` need not wait, or would not succeed: from this thread when
+  // it is so already, else from one of the engine's or of the store's, so `waiter` may not block.
+  void WhenComplete(const std::string& name, uint64_t step, std::shared_ptr<Waiter> waiter);
   // Publishes `source` under `version` (greater than the last; 1 is the first) and tells the
   // workers that opened it, never waiting for one: a worker without a free slot is told later.
   // `source` equal to published(name) publishes in place, without a copy; a kAsp reader may then
@@ -106,6 +112,13 @@ class RDMABATCH_EXPORT ParameterClient : public MessageSink {
   // Waits until the server serves the name.
   Result<std::shared_ptr<Parameter>> Open(std::shared_ptr<Connection> server,
                                           const std::string& name, Deadline deadline);
+  // Open in parts, for those who may not wait. Ask sends the question and waits for a slot at most;
+  // WhenAnswered ends `waiter` once there is an answer, or will be none, possibly from the progress
+  // thread; Answered then makes the parameter usable.
+  Result<std::shared_ptr<Parameter>> Ask(std::shared_ptr<Connection> server,
+                                         const std::string& name, Deadline deadline);
+  void WhenAnswered(Parameter& parameter, std::shared_ptr<Waiter> waiter);
+  Status Answered(Parameter& parameter);
   // As it was when it was opened.
   static const ParameterInfo& Info(const Parameter& parameter);
 
@@ -121,6 +134,11 @@ class RDMABATCH_EXPORT ParameterClient : public MessageSink {
   Status Pull(Parameter& parameter, uint64_t version, void* destination, uint64_t bytes,
               Deadline deadline, const Region* region = nullptr, uint64_t* got = nullptr);
   Status WaitVersion(Parameter& parameter, uint64_t version, Deadline deadline);
+  // Whether WaitVersion would return at once.
+  bool HasVersion(const Parameter& parameter, uint64_t version) const;
+  // Ends `waiter` when WaitVersion would return: from this thread when that is so already, else
+  // from the progress thread, so `waiter` may not block.
+  void WhenVersion(Parameter& parameter, uint64_t version, std::shared_ptr<Waiter> waiter);
   // Ends every wait with kCancelled, those to come included.
   void Cancel();
   CounterValues counters() const;

@@ -2,6 +2,7 @@
 #ifndef TF_RDMABATCH_CC_ENGINE_STORE_CLIENT_H_
 #define TF_RDMABATCH_CC_ENGINE_STORE_CLIENT_H_
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -78,6 +79,7 @@ class ParameterClient::Parameter {
   EventCount changed;
 
   std::mutex mutex;
+  WaitList waiting;                    // for versions; 0 is the reply
   std::optional<OpenReply> reply;      // until Open took it
   bool opened = false;                 // notices go to block_versions, no longer to early
   std::vector<PublishedNotice> early;  // they may overtake the reply
@@ -90,6 +92,12 @@ class ParameterClient::Parameter {
   uint32_t push_contributor = 0;
   uint32_t push_next = 0;
 
+  // The least of all blocks.
+  uint64_t Version() const {
+    uint64_t least = info.blocks == 0 ? whole.load(std::memory_order_acquire) : VersionOf(0);
+    for (uint32_t b = 1; b < info.blocks; ++b) least = std::min(least, VersionOf(b));
+    return least;
+  }
   uint64_t VersionOf(uint32_t block) const {
     const uint64_t all = whole.load(std::memory_order_acquire);
     const uint64_t own = block_versions[block].load(std::memory_order_acquire);
@@ -101,7 +109,7 @@ class ParameterClient::Parameter {
     const uint64_t to = end == info.blocks ? info.bytes : OffsetOf(end);
     return to - OffsetOf(first);
   }
-  Status TakeRefusal();
+  Status TakeRefusal();  // under `mutex`
   // False: the notice does not fit the parameter.
   bool Apply(const PublishedNotice& notice);
 };
@@ -113,6 +121,10 @@ class ParameterClient::Impl {
   // store_client.cc
   Result<std::shared_ptr<Parameter>> Open(std::shared_ptr<Connection> server,
                                           const std::string& name, Deadline deadline);
+  Result<std::shared_ptr<Parameter>> Ask(std::shared_ptr<Connection> server,
+                                         const std::string& name, Deadline deadline);
+  Status Answered(Parameter& p);
+  void When(Parameter& p, uint64_t version, std::shared_ptr<Waiter> waiter);
   void Cancel();
   Disposition OnOpened(Connection& connection, const IncomingMessage& message);
   Disposition OnPublished(Connection& connection, const IncomingMessage& message);
@@ -137,7 +149,11 @@ class ParameterClient::Impl {
   };
 
   Status Ending(Parameter& p) const;
-  Status AwaitReply(Parameter& p, OpenReply* reply, Deadline deadline);
+  Status AwaitReply(Parameter& p, Deadline deadline);
+  // Under the parameter's mutex.
+  Status EndingLocked(Parameter& p) const;
+  std::vector<std::shared_ptr<Parameter>> Held();
+  void EndWaiters(Parameter& p, const Status& status);
   // The parameter with the cookie, when it is one of the connection's; `*foreign` when it is
   // another's.
   std::shared_ptr<Parameter> FindOf(const Connection& connection, uint32_t cookie, bool* foreign);

@@ -33,6 +33,13 @@ Status WrongSize(const ServedParameter& p, uint64_t bytes) {
                 "has " + std::to_string(p.info.bytes) + " bytes, not " + std::to_string(bytes));
 }
 
+Status CheckStep(const ServedParameter& p, uint64_t step) {
+  const uint64_t awaited = p.step.load(std::memory_order_acquire);
+  if (step == awaited) return Status::Ok();
+  return Quoted(StatusCode::kFailedPrecondition, p.info.spec.name,
+                "awaits step " + std::to_string(awaited) + ", not " + std::to_string(step));
+}
+
 }  // namespace
 
 ParameterServer::ParameterServer(MessageSink* next) : impl_(std::make_unique<Impl>(next)) {}
@@ -59,14 +66,29 @@ Status ParameterServer::Collect(const std::string& name, uint64_t step, void* de
     if (contributions != nullptr) *contributions = pushes;
     return Status::Ok();
   }
-  const uint64_t awaited = p->step.load(std::memory_order_relaxed);
-  if (step != awaited) {
-    return Quoted(StatusCode::kFailedPrecondition, name,
-                  "awaits step " + std::to_string(awaited) + ", not " + std::to_string(step));
-  }
+  RDMABATCH_RETURN_IF_ERROR(CheckStep(*p, step));
   RDMABATCH_RETURN_IF_ERROR(impl_->Collect(*p, step, to, deadline));
   if (contributions != nullptr) *contributions = p->info.spec.contributors;
   return Status::Ok();
+}
+
+bool ParameterServer::IsComplete(const std::string& name, uint64_t step) const {
+  const ServedParameter* p = impl_->Find(name);
+  return p == nullptr || !p->bsp() || !CheckStep(*p, step).ok() || Impl::IsComplete(*p, step);
+}
+
+void ParameterServer::WhenComplete(const std::string& name, uint64_t step,
+                                   std::shared_ptr<Waiter> waiter) {
+  ServedParameter* p = impl_->Find(name);
+  if (p == nullptr) {
+    waiter->End(NotServed(name));
+  } else if (!p->bsp()) {
+    waiter->End(Status::Ok());
+  } else if (Status status = CheckStep(*p, step); !status.ok()) {
+    waiter->End(status);
+  } else {
+    impl_->WhenComplete(*p, step, std::move(waiter));
+  }
 }
 
 Status ParameterServer::Publish(const std::string& name, uint64_t version, const void* source,
@@ -218,8 +240,15 @@ std::vector<std::string> ParameterServer::Impl::names() const {
 
 void ParameterServer::Impl::Cancel() {
   cancelled_.store(true, std::memory_order_seq_cst);
-  std::lock_guard<std::mutex> lock(mutex_);
-  for (const auto& p : parameters_) p->progress.Notify();
+  std::vector<ServedParameter*> served;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto& p : parameters_) served.push_back(p.get());
+  }
+  for (ServedParameter* p : served) {
+    p->progress.Notify();
+    EndWaiters(*p, {StatusCode::kCancelled, "the parameter server was cancelled"});
+  }
 }
 
 CounterValues ParameterServer::Impl::counters() const {

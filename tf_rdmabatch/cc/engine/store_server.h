@@ -111,6 +111,11 @@ struct ServedParameter {
   std::atomic<uint64_t> completed_blocks{0};
   std::atomic<uint64_t> wake_at{~uint64_t{0}};
   EventCount progress;
+  // Who waits for a step without blocking, and the number of completed blocks at which the first of
+  // them has what it waits for.
+  std::mutex waiting_mutex;
+  WaitList waiting;  // waiting_mutex
+  std::atomic<uint64_t> waiting_at{~uint64_t{0}};
 
   std::mutex collect;
   std::mutex publish;
@@ -143,6 +148,12 @@ class ParameterServer::Impl {
   std::vector<std::string> names() const;
   void Cancel();
   CounterValues counters() const;
+
+  // store_server_wait.cc
+  static bool IsComplete(const ServedParameter& p, uint64_t step) {
+    return p.completed_blocks.load(std::memory_order_acquire) >= step * p.info.blocks;
+  }
+  void WhenComplete(ServedParameter& p, uint64_t step, std::shared_ptr<Waiter> waiter);
 
   // store_server_datapath.cc
   Disposition OnPush(Connection& connection, const IncomingMessage& message);
@@ -180,15 +191,20 @@ class ParameterServer::Impl {
   void Accumulate(ServedParameter& p, uint32_t block, const uint8_t* data, Counters* counters);
   bool Contribute(ServedParameter& p, uint32_t block, uint32_t contributor, const uint8_t* data,
                   Counters* counters);
-  static void AnnounceComplete(ServedParameter& p);
+  void AnnounceComplete(ServedParameter& p);
   void Reopen(ServedParameter& p, uint32_t block, uint64_t step);
-  Status WaitComplete(ServedParameter& p, uint32_t block, uint64_t step, Deadline deadline);
   void Notify(ServedParameter& p, uint32_t end, uint64_t version);
 
   // Slow paths.
   Disposition Refuse(Connection& connection, StorePeer* peer, const PushHeader& header,
                      StatusCode code, const std::string& why);
   void AdoptContributor(ServedParameter& p, const PushHeader& header, StorePeer* peer);
+  // store_server_wait.cc
+  Status WaitComplete(ServedParameter& p, uint32_t block, uint64_t step, Deadline deadline);
+  static void EndReached(ServedParameter& p);
+  static void EndWaiters(ServedParameter& p, const Status& status);
+  // Ends who waits without blocking, when the wait is hopeless.
+  void EndHopeless(ServedParameter& p);
   // Why Collect must not wait for the block any longer, if so.
   Status Hopeless(ServedParameter& p, uint32_t block);
   std::string Missing(ServedParameter& p, uint32_t block);

@@ -280,6 +280,7 @@ void ParameterServer::Impl::ForgetIn(ServedParameter& p, StorePeer& peer, const 
     for (HeldPush& held : dropped) held.Release();
   }
   p.progress.Notify();
+  EndHopeless(p);
 }
 
 }  // namespace rdmabatch

@@ -9,8 +9,6 @@
 namespace rdmabatch {
 namespace {
 
-// Collect is woken once so many blocks are complete, not for each.
-constexpr uint32_t kBlocksPerWake = 16;
 // Workers are told once so much is published, so that they read while the rest is copied.
 constexpr uint64_t kBytesPerNotice = 4 << 20;
 
@@ -115,6 +113,7 @@ void ParameterServer::Impl::Accumulate(ServedParameter& p, uint32_t block, const
 void ParameterServer::Impl::AnnounceComplete(ServedParameter& p) {
   const uint64_t complete = p.completed_blocks.fetch_add(1, std::memory_order_seq_cst) + 1;
   if (complete >= p.wake_at.load(std::memory_order_seq_cst)) p.progress.Notify();
+  if (complete >= p.waiting_at.load(std::memory_order_seq_cst)) EndReached(p);
 }
 
 void ParameterServer::Impl::PushAsp(ServedParameter& p, const PushHeader& header,
@@ -192,80 +191,6 @@ Status ParameterServer::Impl::Collect(ServedParameter& p, uint64_t step, uint8_t
   for (uint32_t b = 0; b < p.info.blocks; ++b) Reopen(p, b, step + 1);
   p.step.store(step + 1, std::memory_order_release);
   return Status::Ok();
-}
-
-Status ParameterServer::Impl::WaitComplete(ServedParameter& p, uint32_t block, uint64_t step,
-                                           Deadline deadline) {
-  const auto complete = [&](uint32_t b) {
-    return p.blocks[b].completed.load(std::memory_order_acquire) == step;
-  };
-  const uint32_t end = block + std::min(p.info.blocks - block, kBlocksPerWake);
-  while (!complete(block)) {
-    const uint64_t key = p.progress.Prepare();
-    // However many of these blocks complete from here on, the last of them reaches wake_at.
-    const uint64_t before = p.completed_blocks.load(std::memory_order_seq_cst);
-    uint32_t missing = 0;
-    for (uint32_t b = block; b < end; ++b) missing += complete(b) ? 0 : 1;
-    p.wake_at.store(before + missing, std::memory_order_seq_cst);
-    Status ending = Hopeless(p, block);
-    if (missing == 0 || !ending.ok() ||
-        p.completed_blocks.load(std::memory_order_seq_cst) >= before + missing) {
-      p.progress.Cancel();
-      if (ending.ok() || complete(block)) continue;
-      return ending;
-    }
-    if (!p.progress.Wait(key, deadline) && !complete(block)) {
-      return {StatusCode::kDeadlineExceeded, "collecting step " + Number(step) +
-                                                 " of parameter \"" + p.info.spec.name +
-                                                 "\" missed its deadline: " + Missing(p, block)};
-    }
-  }
-  return Status::Ok();
-}
-
-Status ParameterServer::Impl::Hopeless(ServedParameter& p, uint32_t block) {
-  if (cancelled_.load(std::memory_order_seq_cst)) {
-    return {StatusCode::kCancelled, "the parameter server was cancelled"};
-  }
-  const auto lost = [&](const std::string& who, const Status& why) {
-    return Status(StatusCode::kUnavailable,
-                  "parameter \"" + p.info.spec.name + "\" lost " + who + ": " + why.message());
-  };
-  std::lock_guard<std::mutex> lock(p.members);
-  size_t unknown = 0;
-  size_t live = 0;
-  for (uint32_t c = 0; c < p.contributors.size(); ++c) {
-    const Contributor& contributor = p.contributors[c];
-    if (contributor.connection.load(std::memory_order_relaxed) == 0) {
-      ++unknown;
-    } else if (contributor.ended.ok()) {
-      ++live;
-    } else if (!p.Contributed(block, c)) {
-      return lost("contributor " + Number(c), contributor.ended);
-    }
-  }
-  // A worker that died before its first push might be any contributor that is not known yet. Said
-  // once, since it might also have been a mere reader.
-  const size_t idle = p.openers.size() > live ? p.openers.size() - live : 0;
-  if (p.lost.empty() || unknown <= idle) return Status::Ok();
-  Status status = lost("a worker that had not contributed yet", p.lost.front());
-  p.lost.clear();
-  return status;
-}
-
-std::string ParameterServer::Impl::Missing(ServedParameter& p, uint32_t block) {
-  constexpr uint32_t kNamed = 4;
-  std::string text;
-  uint32_t missing = 0;
-  std::lock_guard<std::mutex> lock(p.members);
-  for (uint32_t c = 0; c < p.contributors.size(); ++c) {
-    if (p.Contributed(block, c) || ++missing > kNamed) continue;
-    const std::string& name = p.contributors[c].name;
-    text += (text.empty() ? "" : ", ") + std::string("contributor ") + Number(c) +
-            (name.empty() ? "" : " of " + name);
-  }
-  if (missing > kNamed) text += " and " + Number(missing - kNamed) + " more";
-  return "no block " + Number(block) + " from " + text;
 }
 
 // Opens the next step of a block that was collected, with what was held for it.
