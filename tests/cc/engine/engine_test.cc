@@ -170,6 +170,19 @@ TEST_P(EngineTest, APeerThatClosesIsNamedAndWhatItSentBeforeArrives) {
   EXPECT_EQ(pair.client_sink.closed_count(), 1u);
 }
 
+// An endpoint that was made while the progress thread slept must wake it like any other. Where that
+// is missed, the thread's own bound of a second ends the sleep.
+TEST_P(EngineTest, TheFirstMessageToASleepingPeerWakesIt) {
+  for (int round = 0; round < 10; ++round) {
+    EnginePair pair;
+    EngineOptions options = Options();
+    options.spin_us = 0;
+    ASSERT_NO_FATAL_FAILURE(pair.Start(GetParam(), options));
+    ASSERT_TRUE(pair.connection->Send(User("first"), Patience()).ok());
+    ASSERT_TRUE(Eventually([&] { return pair.server_sink.messages == 1; }, 0.7)) << round;
+  }
+}
+
 // The good-bye takes another path than the messages, and may be faster.
 TEST_P(EngineTest, LastWordsArriveHoweverSoonTheCloseComes) {
   for (const Confirm confirm : {Confirm::kBatch, Confirm::kEach}) {

@@ -256,6 +256,7 @@ Status Handshake::ExchangeSegments() {
 // The listening side answers: once it is ready the other side is, so that it may send at once. The
 // connecting side sends when it has the answer. So nothing arrives before the sink knows the peer.
 Status Handshake::Ready(bool active) {
+  engine_->progress_->Wake();
   if (!active) {
     RDMABATCH_RETURN_IF_ERROR(ReceiveReady());
     connection_->SetUsable();

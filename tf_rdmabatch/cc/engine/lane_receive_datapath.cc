@@ -34,8 +34,9 @@ bool Lane::OnImmediate(uint32_t immediate) {
       ArriveOne(slot);
       return false;
     default:
+      // Senders that wait are woken once for all acknowledgements that came together.
       AcknowledgedOne(slot);
-      return false;
+      return true;
   }
 }
 
@@ -52,11 +53,11 @@ void Lane::AcknowledgedOne(uint32_t slot) {
   auto* word =
       reinterpret_cast<uint64_t*>(segment_.data() + my_layout_.freed) + slot / kSlotsPerWord;
   __atomic_fetch_xor(word, uint64_t{1} << (slot % kSlotsPerWord), __ATOMIC_ACQ_REL);
-  writable_.Notify();
 }
 
 void Lane::HandleArrivals() {
   if (failed()) return;
+  if (confirm_ == Confirm::kEach) return writable_.Notify();
   ScanArrived();
   if (failed()) return;
   // A sender that waits is answered now, or by the first Release when every slot is held.

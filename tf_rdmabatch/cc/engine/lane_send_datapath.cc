@@ -222,13 +222,15 @@ bool Lane::HaveRoom(uint32_t requests) {
   return endpoint_->send_queue_free() >= requests;
 }
 
-// One request at a time, so that its answers cannot pile up at a slow waiter.
+// One request at a time, so that its answers cannot pile up at a slow waiter. Confirming each, the
+// acknowledgements come by themselves.
 void Lane::WantSlots() {
+  if (confirm_ == Confirm::kEach) return;
   SpinGuard guard(send_flag_);
   if (failed()) return;
   WantEventsLocked();
   PollSendLocked();
-  if (failed() || confirm_ == Confirm::kEach) return;
+  if (failed()) return;
   if (slots_requested_.load(std::memory_order_acquire) || !HaveRoom(1)) return;
   slots_requested_.store(true, std::memory_order_relaxed);
   PostBare(kImmediateRequest);

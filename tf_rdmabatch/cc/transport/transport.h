@@ -166,8 +166,8 @@ class Transport {
 
   // Readable when something happened while the progress thread slept.
   virtual int event_fd() const = 0;
-  // Arms event_fd. The caller polls once more before it really sleeps, and calls FinishSleep
-  // whether it slept or not.
+  // Arms event_fd for the endpoints that exist: who makes one ends the sleep. The caller polls once
+  // more before it really sleeps, and calls FinishSleep whether it slept or not.
   virtual void PrepareSleep() = 0;
   virtual void FinishSleep() = 0;
 };
