@@ -17,8 +17,8 @@ OpenReply Reply() {
   reply.info.step = 4;
   reply.region = "descriptor";
   reply.region_bytes = 4096;
-  reply.versions_offset = 128;
-  reply.data_offset = 256;
+  reply.layout.words_offset = 128;
+  reply.layout.data_offset = 256;
   return reply;
 }
 
@@ -43,12 +43,12 @@ TEST(StoreWire, RepliesThatDoNotFitTheirRegionAreRefused) {
     return DecodeOpened(BytesOf(Encode(reply))).has_value();
   };
   EXPECT_TRUE(decodes([](OpenReply*) {}));
-  EXPECT_TRUE(decodes([](OpenReply* r) { r->data_offset = 4096 - 1000; }));
-  EXPECT_FALSE(decodes([](OpenReply* r) { r->data_offset = 4096 - 999; }));
-  EXPECT_FALSE(decodes([](OpenReply* r) { r->data_offset = ~uint64_t{0} - 8; }));
-  EXPECT_TRUE(decodes([](OpenReply* r) { r->versions_offset = 4096 - 128; }));
-  EXPECT_FALSE(decodes([](OpenReply* r) { r->versions_offset = 4096 - 120; }));
-  EXPECT_FALSE(decodes([](OpenReply* r) { r->versions_offset = 4; }));
+  EXPECT_TRUE(decodes([](OpenReply* r) { r->layout.data_offset = 4096 - 1000; }));
+  EXPECT_FALSE(decodes([](OpenReply* r) { r->layout.data_offset = 4096 - 999; }));
+  EXPECT_FALSE(decodes([](OpenReply* r) { r->layout.data_offset = ~uint64_t{0} - 8; }));
+  EXPECT_TRUE(decodes([](OpenReply* r) { r->layout.words_offset = 4096 - 128; }));
+  EXPECT_FALSE(decodes([](OpenReply* r) { r->layout.words_offset = 4096 - 120; }));
+  EXPECT_FALSE(decodes([](OpenReply* r) { r->layout.words_offset = 4; }));
   EXPECT_FALSE(decodes([](OpenReply* r) { r->info.spec.block_bytes = 0; }));
   EXPECT_FALSE(decodes([](OpenReply* r) { r->info.spec.block_bytes = 65; }));
   EXPECT_FALSE(decodes([](OpenReply* r) { r->info.spec.contributors = 0; }));

@@ -33,7 +33,9 @@ class ProgressThread {
   void Add(std::shared_ptr<Connection> connection);
   void Remove(Connection* connection);
   // Ends a sleep, so that the next one is armed for endpoints that were made meanwhile.
-  void Wake() { Enqueue([] {}); }
+  void Wake() {
+    Enqueue([] {});
+  }
   // Runs `task` on the progress thread once what has arrived by now was handled.
   void AfterArrivals(std::function<void()> task);
 

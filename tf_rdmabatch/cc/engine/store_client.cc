@@ -49,6 +49,11 @@ Status ParameterClient::Push(Parameter& parameter, uint64_t step, uint32_t contr
   return impl_->Push(parameter, step, contributor, static_cast<const uint8_t*>(source), deadline);
 }
 
+Status ParameterClient::PushNothing(Parameter& parameter, uint64_t step, uint32_t contributor,
+                                    Deadline deadline) {
+  return impl_->PushNothing(parameter, step, contributor, deadline);
+}
+
 Status ParameterClient::Pull(Parameter& parameter, uint64_t version, void* destination,
                              uint64_t bytes, Deadline deadline, const Region* region,
                              uint64_t* got) {
@@ -65,6 +70,16 @@ Status ParameterClient::WaitVersion(Parameter& parameter, uint64_t version, Dead
 
 bool ParameterClient::HasVersion(const Parameter& parameter, uint64_t version) const {
   return parameter.info.blocks == 0 || parameter.Version() >= version;
+}
+
+const uint8_t* ParameterClient::Shared(const Parameter& p, uint64_t version) const {
+  if (p.remote.direct() == nullptr || p.layout.versions == 1 || p.info.bytes < kMinViewBytes) {
+    return nullptr;
+  }
+  for (uint32_t b = 0; b < p.info.blocks; ++b) {
+    if (p.WordOf(version, b)->load(std::memory_order_acquire) != 2 * version) return nullptr;
+  }
+  return p.remote.direct() + p.layout.DataOf(version);
 }
 
 void ParameterClient::WhenVersion(Parameter& parameter, uint64_t version,
@@ -146,8 +161,7 @@ Status ParameterClient::Impl::Answered(Parameter& p) {
   p.info.spec.name = p.name;
   p.id = reply.id;
   p.remote = std::move(*remote);
-  p.versions_offset = reply.versions_offset;
-  p.data_offset = reply.data_offset;
+  p.layout = reply.layout;
   p.block_versions = std::vector<std::atomic<uint64_t>>(p.info.blocks);
   p.whole.store(p.info.version, std::memory_order_release);
   lock.lock();

@@ -70,8 +70,7 @@ class ParameterClient::Parameter {
   ParameterInfo info;
   uint32_t id = 0;
   RemoteRegion remote;
-  uint64_t versions_offset = 0;
-  uint64_t data_offset = 0;
+  PublishedLayout layout;
 
   // Published last, as far as the server told: the whole, and blocks beyond that.
   std::atomic<uint64_t> whole{0};
@@ -104,6 +103,12 @@ class ParameterClient::Parameter {
     return own > all ? own : all;
   }
   uint64_t OffsetOf(uint32_t block) const { return uint64_t{block} * info.spec.block_bytes; }
+  // Where this process reads a version word itself.
+  const std::atomic<uint64_t>* WordOf(uint64_t version, uint32_t block) const {
+    return reinterpret_cast<const std::atomic<uint64_t>*>(remote.direct() +
+                                                          layout.WordsOf(version)) +
+           block;
+  }
   // Bytes of blocks [first, end).
   uint64_t BytesOf(uint32_t first, uint32_t end) const {
     const uint64_t to = end == info.blocks ? info.bytes : OffsetOf(end);
@@ -135,6 +140,7 @@ class ParameterClient::Impl {
   // store_client_datapath.cc
   Status Push(Parameter& p, uint64_t step, uint32_t contributor, const uint8_t* source,
               Deadline deadline);
+  Status PushNothing(Parameter& p, uint64_t step, uint32_t contributor, Deadline deadline);
   Status Pull(Parameter& p, uint64_t version, uint8_t* destination, Deadline deadline,
               const Region* region, uint64_t* got);
   Status WaitBlock(Parameter& p, uint32_t block, uint64_t version, Deadline deadline);
@@ -158,13 +164,18 @@ class ParameterClient::Impl {
   // another's.
   std::shared_ptr<Parameter> FindOf(const Connection& connection, uint32_t cookie, bool* foreign);
 
+  // Reads all blocks of a version, or of a later one where the server keeps one version only.
+  Status ReadAll(Parameter& p, uint64_t version, uint8_t* destination, Deadline deadline,
+                 const Region* region, uint64_t* got);
+  // Whether every block of a kept version is there, whole.
+  Result<bool> IsWhole(Parameter& p, uint64_t version, Deadline deadline);
   // Read blocks [first, *end) and lower *end to what was read; `*got` to the least version.
-  Status ReadDirect(Parameter& p, uint32_t first, uint32_t* end, uint8_t* destination,
-                    Deadline deadline, uint64_t* got);
+  Status ReadDirect(Parameter& p, uint64_t version, uint32_t first, uint32_t* end,
+                    uint8_t* destination, Deadline deadline, uint64_t* got);
   Status ReadDirectBlock(Parameter& p, uint32_t block, uint8_t* destination, Deadline deadline,
                          uint64_t* got);
-  Status ReadRemote(Parameter& p, uint32_t first, uint32_t* end, uint8_t* destination,
-                    Deadline deadline, const Region* region, uint64_t* got);
+  Status ReadRemote(Parameter& p, uint64_t version, uint32_t first, uint32_t* end,
+                    uint8_t* destination, Deadline deadline, const Region* region, uint64_t* got);
   Status GrowStaging(uint64_t bytes);
 
   std::atomic<bool> cancelled_{false};

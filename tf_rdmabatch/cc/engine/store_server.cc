@@ -1,24 +1,14 @@
 #include "tf_rdmabatch/cc/engine/store_server.h"
 
-#include <algorithm>
-#include <cstring>
+#include <utility>
 
-#include "tf_rdmabatch/cc/base/bits.h"
 #include "tf_rdmabatch/cc/engine/wire.h"
 
 namespace rdmabatch {
 namespace {
 
-constexpr size_t kMinHuge = 2 << 20;
-
-// Touched here, so that the progress thread meets no page faults.
-uint8_t* AllocateAccumulator(uint64_t bytes) {
-  const size_t alignment = bytes >= kMinHuge ? 4096 : 64;
-  const size_t size = AlignUp(bytes == 0 ? 1 : bytes, alignment);
-  auto* memory = static_cast<uint8_t*>(std::aligned_alloc(alignment, size));
-  if (memory != nullptr) std::memset(memory, 0, size);
-  return memory;
-}
+// Sums that were given away and came back: one is being filled, one may be in use.
+constexpr size_t kSpareSums = 1;
 
 Status Quoted(StatusCode code, const std::string& name, const std::string& what) {
   return {code, "parameter \"" + name + "\" " + what};
@@ -31,6 +21,10 @@ Status NotServed(const std::string& name) {
 Status WrongSize(const ServedParameter& p, uint64_t bytes) {
   return Quoted(StatusCode::kInvalidArgument, p.info.spec.name,
                 "has " + std::to_string(p.info.bytes) + " bytes, not " + std::to_string(bytes));
+}
+
+Status Contended(const std::string& name) {
+  return Quoted(StatusCode::kFailedPrecondition, name, "is being collected by another thread");
 }
 
 Status CheckStep(const ServedParameter& p, uint64_t step) {
@@ -57,9 +51,7 @@ Status ParameterServer::Collect(const std::string& name, uint64_t step, void* de
   if (p == nullptr) return NotServed(name);
   if (destination != nullptr && bytes != p->info.bytes) return WrongSize(*p, bytes);
   std::unique_lock<std::mutex> lock(p->collect, std::try_to_lock);
-  if (!lock.owns_lock()) {
-    return Quoted(StatusCode::kFailedPrecondition, name, "is being collected by another thread");
-  }
+  if (!lock.owns_lock()) return Contended(name);
   auto* to = static_cast<uint8_t*>(destination);
   if (!p->bsp()) {
     const uint64_t pushes = impl_->CollectNow(*p, to);
@@ -70,6 +62,24 @@ Status ParameterServer::Collect(const std::string& name, uint64_t step, void* de
   RDMABATCH_RETURN_IF_ERROR(impl_->Collect(*p, step, to, deadline));
   if (contributions != nullptr) *contributions = p->info.spec.contributors;
   return Status::Ok();
+}
+
+Result<std::shared_ptr<uint8_t>> ParameterServer::TakeSum(const std::string& name, uint64_t step,
+                                                          Deadline deadline) {
+  ServedParameter* p = impl_->Find(name);
+  if (p == nullptr) return NotServed(name);
+  std::unique_lock<std::mutex> lock(p->collect, std::try_to_lock);
+  if (!lock.owns_lock()) return Contended(name);
+  auto next = p->sums->Take();
+  if (next == nullptr) {
+    return Quoted(StatusCode::kResourceExhausted, name, "does not fit in memory once more");
+  }
+  if (!p->bsp()) {
+    (void)impl_->CollectNow(*p, next.get());
+    return next;
+  }
+  RDMABATCH_RETURN_IF_ERROR(CheckStep(*p, step));
+  return impl_->TakeSum(*p, step, std::move(next), deadline);
 }
 
 bool ParameterServer::IsComplete(const std::string& name, uint64_t step) const {
@@ -109,7 +119,11 @@ Status ParameterServer::Publish(const std::string& name, uint64_t version, const
 Result<uint8_t*> ParameterServer::published(const std::string& name) {
   ServedParameter* p = impl_->Find(name);
   if (p == nullptr) return NotServed(name);
-  return p->place.data();
+  if (p->info.spec.versions != 1) {
+    return Quoted(StatusCode::kFailedPrecondition, name,
+                  "keeps two versions: it is not updated in place");
+  }
+  return p->place.data(0);
 }
 
 Result<ParameterInfo> ParameterServer::Info(const std::string& name) const {
@@ -184,7 +198,8 @@ Status ParameterServer::Impl::Serve(const ParameterSpec& spec) {
   }
 
   const uint32_t blocks = p->info.blocks;
-  p->accumulator.reset(AllocateAccumulator(p->info.bytes));
+  p->sums = BufferPool::Create(p->info.bytes, kSpareSums);
+  p->accumulator = p->sums->Take();
   if (p->accumulator == nullptr) {
     return Quoted(StatusCode::kResourceExhausted, spec.name, "does not fit in memory");
   }
@@ -199,7 +214,7 @@ Status ParameterServer::Impl::Serve(const ParameterSpec& spec) {
   if (Find(spec.name) != nullptr) {
     return Quoted(StatusCode::kAlreadyExists, spec.name, "is served already");
   }
-  auto place = memory_.Allocate(attached, blocks, p->info.bytes);
+  auto place = memory_.Allocate(attached, p->info);
   if (!place.ok()) return place.status();
   p->place = std::move(*place);
 
