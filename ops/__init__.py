@@ -16,10 +16,13 @@ from tf_rdmabatch.ops.parameters import (
     parameter_handle,
     publish,
     publish_many,
+    publish_variable,
+    publish_variables,
     pull,
     pull_many,
     push,
     push_many,
+    push_nothing,
     serve,
 )
 from tf_rdmabatch.ops.task import configure, connect, stats
@@ -33,10 +36,13 @@ __all__ = [
     "parameter_handle",
     "publish",
     "publish_many",
+    "publish_variable",
+    "publish_variables",
     "pull",
     "pull_many",
     "push",
     "push_many",
+    "push_nothing",
     "serve",
     "stats",
 ]

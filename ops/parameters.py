@@ -76,6 +76,7 @@ def serve(
     handles: ParameterHandle | Sequence[ParameterHandle],
     contributors: int,
     *,
+    versions: int = 1,
     consistency: str = "bsp",
     block_bytes: int = 0,
 ) -> Any:
@@ -87,6 +88,8 @@ def serve(
         One or many.
     contributors
         Pushes that make a step complete.
+    versions
+        Kept at a time: 1, or 2 so that workers on this host can pull without a copy.
     consistency
         ``"bsp"``: steps; or ``"asp"``: contributions are added as they come.
     block_bytes
@@ -102,6 +105,7 @@ def serve(
         return library.rdmabatch_serve(
             parameters=_resources(listed),
             contributors=contributors,
+            versions=versions,
             consistency=consistency,
             block_bytes=block_bytes,
         )
@@ -118,6 +122,37 @@ def publish_many(handles: Sequence[ParameterHandle], values: Sequence[Any], vers
         return library.rdmabatch_publish(
             parameters=_resources(handles),
             values=_tensors(handles, values),
+            version=_int64(version),
+        )
+
+
+def publish_variable(handle: ParameterHandle, variable: Any, version: Any) -> Any:
+    """Publish a variable's value.
+
+    Where one version is kept the variable moves into the published memory: from then on, when it
+    is updated in place, publishing it copies nothing. Its value may then only change between
+    `collect` and this op, when no worker reads.
+
+    Parameters
+    ----------
+    handle
+        Of the server; the variable is on the same device.
+    variable
+        A `tf.Variable`, or its handle.
+    version
+        Greater than the last; the first is 1.
+    """
+    return publish_variables([handle], [variable], version)
+
+
+def publish_variables(
+    handles: Sequence[ParameterHandle], variables: Sequence[Any], version: Any
+) -> Any:
+    """Publish several variables of one device in one op; see `publish_variable`."""
+    with tf.device(handles[0].device):
+        return library.rdmabatch_publish_variable(
+            parameters=_resources(handles),
+            variables=[getattr(v, "handle", v) for v in variables],
             version=_int64(version),
         )
 
@@ -153,8 +188,25 @@ def collect_many(
         )
 
 
-def pull(handle: ParameterHandle, version: Any, timeout: float = TIMEOUT) -> Any:
+def pull(
+    handle: ParameterHandle, version: Any, *, copy: bool = True, timeout: float = TIMEOUT
+) -> Any:
     """Wait until a version, or a later one, is published and return its value.
+
+    Parameters
+    ----------
+    handle
+        Of the worker.
+    version
+        The least that will do. Where the server keeps two versions, this one is returned for as
+        long as it is there.
+    copy
+        False: return the server's own memory, where it can be reached and two versions are kept. It
+        stays as it is until version + 2 is published, and becomes a copy when the next version is
+        pulled here while it is still in use. So pull every version, and let version + 2 wait for a
+        push from here that comes after the pull of version + 1.
+    timeout
+        Seconds to wait for the version.
 
     Raises
     ------
@@ -163,11 +215,15 @@ def pull(handle: ParameterHandle, version: Any, timeout: float = TIMEOUT) -> Any
     tf.errors.InvalidArgumentError
         The server serves it with another dtype or shape.
     """
-    return pull_many([handle], version, timeout)[0]
+    return pull_many([handle], version, copy=copy, timeout=timeout)[0]
 
 
 def pull_many(
-    handles: Sequence[ParameterHandle], version: Any, timeout: float = TIMEOUT
+    handles: Sequence[ParameterHandle],
+    version: Any,
+    *,
+    copy: bool = True,
+    timeout: float = TIMEOUT,
 ) -> list[Any]:
     """Pull several parameters to one device in one op; see `pull`."""
     with tf.device(handles[0].device):
@@ -177,6 +233,7 @@ def pull_many(
                 version=_int64(version),
                 dtypes=[h.dtype for h in handles],
                 shapes=[h.shape for h in handles],
+                copy=copy,
                 timeout=timeout,
             )
         )
@@ -188,6 +245,9 @@ def push(
     step: Any,
     micro_step: Any = 0,
     micro_steps: Any = 1,
+    *,
+    reduction: str = "sum",
+    first_replica: Any = 0,
     timeout: float = TIMEOUT,
 ) -> Any:
     """Contribute a value to a step: the sum over the micro-steps is sent with the last of them.
@@ -202,6 +262,11 @@ def push(
         From 1; each contributor once.
     micro_step, micro_steps
         Which of how many, from 0, in order.
+    reduction
+        ``"sum"``, or ``"first"``: only the value of the first micro-step of the worker whose
+        `first_replica` is 0 counts, all other workers contribute nothing.
+    first_replica
+        Number, among all workers' micro-steps, of this worker's first one.
     timeout
         Seconds to wait for room at the server.
 
@@ -210,7 +275,16 @@ def push(
     tf.errors.UnavailableError
         The server was lost; the message names its task.
     """
-    return push_many([handle], [value], step, micro_step, micro_steps, timeout)
+    return push_many(
+        [handle],
+        [value],
+        step,
+        micro_step,
+        micro_steps,
+        reduction=reduction,
+        first_replica=first_replica,
+        timeout=timeout,
+    )
 
 
 def push_many(
@@ -219,6 +293,9 @@ def push_many(
     step: Any,
     micro_step: Any = 0,
     micro_steps: Any = 1,
+    *,
+    reduction: str = "sum",
+    first_replica: Any = 0,
     timeout: float = TIMEOUT,
 ) -> Any:
     """Push several parameters from one device in one op; see `push`."""
@@ -229,7 +306,23 @@ def push_many(
             step=_int64(step),
             micro_step=_int64(micro_step),
             micro_steps=_int64(micro_steps),
+            first_replica=_int64(first_replica),
+            reduction=reduction,
             timeout=timeout,
+        )
+
+
+def push_nothing(
+    handles: ParameterHandle | Sequence[ParameterHandle], step: Any, timeout: float = TIMEOUT
+) -> Any:
+    """Contribute nothing to a step: for a worker without a micro-step in it.
+
+    Where nobody contributes anything the sum is 0.
+    """
+    listed = _listed(handles)
+    with tf.device(listed[0].device):
+        return library.rdmabatch_push_nothing(
+            parameters=_resources(listed), step=_int64(step), timeout=timeout
         )
 
 

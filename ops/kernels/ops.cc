@@ -92,6 +92,7 @@ REGISTER_OP("RdmabatchServe")
     .Input("parameters: N * resource")
     .Attr("N: int >= 1")
     .Attr("contributors: int >= 1")
+    .Attr("versions: int = 1")
     .Attr("consistency: {'bsp', 'asp'} = 'bsp'")
     .Attr("block_bytes: int >= 0 = 0")
     .SetIsStateful()
@@ -106,6 +107,16 @@ REGISTER_OP("RdmabatchPublish")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
       return RequireScalars(c, {"parameters", "version"});
+    });
+
+REGISTER_OP("RdmabatchPublishVariable")
+    .Input("parameters: N * resource")
+    .Input("variables: N * resource")
+    .Input("version: int64")
+    .Attr("N: int >= 1")
+    .SetIsStateful()
+    .SetShapeFn([](InferenceContext* c) {
+      return RequireScalars(c, {"parameters", "variables", "version"});
     });
 
 REGISTER_OP("RdmabatchCollect")
@@ -129,6 +140,7 @@ REGISTER_OP("RdmabatchPull")
     .Attr("N: int >= 1")
     .Attr("dtypes: list(" DTYPES ") >= 1")
     .Attr("shapes: list(shape) >= 1")
+    .Attr("copy: bool = true")
     .Attr("timeout: float")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
@@ -142,12 +154,25 @@ REGISTER_OP("RdmabatchPush")
     .Input("step: int64")
     .Input("micro_step: int64")
     .Input("micro_steps: int64")
+    .Input("first_replica: int64")
     .Attr("N: int >= 1")
     .Attr("dtypes: list(" DTYPES ") >= 1")
+    .Attr("reduction: {'sum', 'first'} = 'sum'")
     .Attr("timeout: float")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
-      return RequireScalars(c, {"parameters", "step", "micro_step", "micro_steps"});
+      return RequireScalars(c,
+                            {"parameters", "step", "micro_step", "micro_steps", "first_replica"});
+    });
+
+REGISTER_OP("RdmabatchPushNothing")
+    .Input("parameters: N * resource")
+    .Input("step: int64")
+    .Attr("N: int >= 1")
+    .Attr("timeout: float")
+    .SetIsStateful()
+    .SetShapeFn([](InferenceContext* c) {
+      return RequireScalars(c, {"parameters", "step"});
     });
 
 }  // namespace

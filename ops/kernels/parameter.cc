@@ -50,19 +50,15 @@ Status Parameter::CheckValue(const Tensor& value) const {
               tensorflow::DataTypeString(value.dtype()) + " " + value.shape().DebugString()};
 }
 
-Status Parameter::Accumulate(const Tensor& value, uint64_t step, int64_t micro_step,
-                             int64_t micro_steps, std::optional<Tensor>* sum) {
-  if (micro_step < 0 || micro_step >= micro_steps) {
-    return {StatusCode::kInvalidArgument, "micro-step " + std::to_string(micro_step) +
-                                              " is not one of " + std::to_string(micro_steps)};
-  }
+Status Parameter::Accumulate(const Tensor& value, const MicroStep& micro_step,
+                             std::optional<Tensor>* sum) {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (micro_step == 0) {
+  if (micro_step.number == 0) {
     sum_ = value;
-  } else if (sum_step_ != step || summed_ != micro_step) {
+  } else if (sum_step_ != micro_step.step || summed_ != micro_step.number) {
     return {StatusCode::kFailedPrecondition,
-            DebugString() + ": micro-step " + std::to_string(micro_step) + " of step " +
-                std::to_string(step) + " does not follow the one before it"};
+            DebugString() + ": micro-step " + std::to_string(micro_step.number) + " of step " +
+                std::to_string(micro_step.step) + " does not follow the one before it"};
   } else if (sum_.RefCountIsOne()) {
     AddInto(spec.dtype, sum_.data(), value.data(), value.NumElements());
   } else {
@@ -70,14 +66,26 @@ Status Parameter::Accumulate(const Tensor& value, uint64_t step, int64_t micro_s
     SumStream(spec.dtype, both.data(), sum_.data(), value.data(), value.NumElements());
     sum_ = std::move(both);
   }
-  sum_step_ = step;
-  summed_ = micro_step + 1;
-  if (summed_ == micro_steps) {
+  sum_step_ = micro_step.step;
+  summed_ = micro_step.number + 1;
+  if (summed_ == micro_step.count) {
     sum->emplace(std::move(sum_));
     sum_ = Tensor();
     summed_ = 0;
   }
   return Status::Ok();
+}
+
+Contribution Parameter::ContributionOf(uint64_t step, std::optional<Tensor> value) const {
+  Contribution contribution;
+  contribution.step = step;
+  contribution.contributor = spec.contributor;
+  if (!value) return contribution;
+  auto owner = std::make_shared<const Tensor>(std::move(*value));
+  contribution.data = owner->data();
+  contribution.bytes = owner->TotalBytes();
+  contribution.owner = std::move(owner);
+  return contribution;
 }
 
 }  // namespace rdmabatch::ops

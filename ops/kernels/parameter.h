@@ -17,6 +17,14 @@
 
 namespace rdmabatch::ops {
 
+// Of a worker's share of a step.
+struct MicroStep {
+  uint64_t step = 0;
+  int64_t number = 0;
+  int64_t count = 1;
+  int64_t first_replica = 0;  // the number, among all workers' micro-steps, of this worker's first
+};
+
 // Thread-safe.
 class Parameter : public tensorflow::ResourceBase {
  public:
@@ -43,9 +51,11 @@ class Parameter : public tensorflow::ResourceBase {
   Result<std::shared_ptr<RemoteParameter>> RemoteOf(const std::shared_ptr<Task>& task);
   Status CheckValue(const tensorflow::Tensor& value) const;
 
-  // Adds a micro-step's value to the sum of a step. After the last one gives the sum away.
-  Status Accumulate(const tensorflow::Tensor& value, uint64_t step, int64_t micro_step,
-                    int64_t micro_steps, std::optional<tensorflow::Tensor>* sum);
+  // Adds a micro-step's value to the sum of its step. After the last one gives the sum away.
+  Status Accumulate(const tensorflow::Tensor& value, const MicroStep& micro_step,
+                    std::optional<tensorflow::Tensor>* sum);
+  // What this device contributes to a step: a value or nothing.
+  Contribution ContributionOf(uint64_t step, std::optional<tensorflow::Tensor> value) const;
 
   const Spec spec;
 

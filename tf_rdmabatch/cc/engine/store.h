@@ -127,6 +127,8 @@ class RDMABATCH_EXPORT ParameterClient : public MessageSink {
                                          const std::string& name, Deadline deadline);
   void WhenAnswered(Parameter& parameter, std::shared_ptr<Waiter> waiter);
   Status Answered(Parameter& parameter);
+  // Whether this process reaches the server's memory itself.
+  static bool IsDirect(const Parameter& parameter);
   // As it was when it was opened.
   static const ParameterInfo& Info(const Parameter& parameter);
 

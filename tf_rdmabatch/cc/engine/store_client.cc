@@ -41,6 +41,10 @@ void ParameterClient::WhenAnswered(Parameter& parameter, std::shared_ptr<Waiter>
 
 Status ParameterClient::Answered(Parameter& parameter) { return impl_->Answered(parameter); }
 
+bool ParameterClient::IsDirect(const Parameter& parameter) {
+  return parameter.remote.direct() != nullptr;
+}
+
 const ParameterInfo& ParameterClient::Info(const Parameter& parameter) { return parameter.info; }
 
 Status ParameterClient::Push(Parameter& parameter, uint64_t step, uint32_t contributor,

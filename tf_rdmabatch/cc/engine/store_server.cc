@@ -74,12 +74,14 @@ Result<std::shared_ptr<uint8_t>> ParameterServer::TakeSum(const std::string& nam
   if (next == nullptr) {
     return Quoted(StatusCode::kResourceExhausted, name, "does not fit in memory once more");
   }
-  if (!p->bsp()) {
-    (void)impl_->CollectNow(*p, next.get());
-    return next;
+  if (p->bsp()) {
+    RDMABATCH_RETURN_IF_ERROR(CheckStep(*p, step));
+    RDMABATCH_RETURN_IF_ERROR(impl_->TakeSum(*p, step, &next, deadline));
+  } else {
+    (void)impl_->CollectNow(*p, next->data());
   }
-  RDMABATCH_RETURN_IF_ERROR(CheckStep(*p, step));
-  return impl_->TakeSum(*p, step, std::move(next), deadline);
+  uint8_t* const data = next->data();
+  return std::shared_ptr<uint8_t>(std::move(next), data);
 }
 
 bool ParameterServer::IsComplete(const std::string& name, uint64_t step) const {
@@ -198,7 +200,8 @@ Status ParameterServer::Impl::Serve(const ParameterSpec& spec) {
   }
 
   const uint32_t blocks = p->info.blocks;
-  p->sums = BufferPool::Create(p->info.bytes, kSpareSums);
+  p->sums = Pool<HeapBuffer>::Create(kSpareSums,
+                                     [bytes = p->info.bytes] { return HeapBuffer::Create(bytes); });
   p->accumulator = p->sums->Take();
   if (p->accumulator == nullptr) {
     return Quoted(StatusCode::kResourceExhausted, spec.name, "does not fit in memory");

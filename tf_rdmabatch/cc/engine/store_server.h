@@ -24,11 +24,12 @@
 
 #include "tf_rdmabatch/cc/base/counters.h"
 #include "tf_rdmabatch/cc/base/event_count.h"
+#include "tf_rdmabatch/cc/base/pool.h"
 #include "tf_rdmabatch/cc/engine/store.h"
 #include "tf_rdmabatch/cc/engine/store_memory.h"
 #include "tf_rdmabatch/cc/engine/store_tables.h"
 #include "tf_rdmabatch/cc/engine/store_wire.h"
-#include "tf_rdmabatch/cc/memory/buffer_pool.h"
+#include "tf_rdmabatch/cc/memory/heap_buffer.h"
 
 namespace rdmabatch {
 
@@ -96,8 +97,8 @@ struct ServedParameter {
   uint32_t id = 0;
   ParameterInfo info;  // version and step are below
   PublishedPlace place;
-  std::shared_ptr<BufferPool> sums;
-  std::shared_ptr<uint8_t> accumulator;  // replaced by Collect before a step is opened
+  std::shared_ptr<Pool<HeapBuffer>> sums;
+  std::shared_ptr<HeapBuffer> accumulator;  // replaced by Collect before a step is opened
   std::vector<ServedBlock> blocks;
   uint32_t bit_words = 0;                   // a block
   std::vector<std::atomic<uint64_t>> bits;  // contributions; written by the block's owner
@@ -124,7 +125,7 @@ struct ServedParameter {
 
   bool bsp() const { return info.spec.consistency == Consistency::kBsp; }
   uint8_t* AccumulatorOf(uint32_t block) const {
-    return accumulator.get() + uint64_t{block} * info.spec.block_bytes;
+    return accumulator->data() + uint64_t{block} * info.spec.block_bytes;
   }
   std::atomic<uint64_t>& BitsOf(uint32_t block, uint32_t contributor) {
     return bits[uint64_t{block} * bit_words + contributor / 64];
@@ -156,8 +157,9 @@ class ParameterServer::Impl {
   // store_server_datapath.cc
   Disposition OnPush(Connection& connection, const IncomingMessage& message);
   Status Collect(ServedParameter& p, uint64_t step, uint8_t* destination, Deadline deadline);
-  Result<std::shared_ptr<uint8_t>> TakeSum(ServedParameter& p, uint64_t step,
-                                           std::shared_ptr<uint8_t> next, Deadline deadline);
+  // `*next` becomes the accumulator, and the sum comes in its place.
+  Status TakeSum(ServedParameter& p, uint64_t step, std::shared_ptr<HeapBuffer>* next,
+                 Deadline deadline);
   uint64_t CollectNow(ServedParameter& p, uint8_t* destination);
   Status Publish(ServedParameter& p, uint64_t version, const uint8_t* source);
 

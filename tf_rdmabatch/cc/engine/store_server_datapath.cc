@@ -211,16 +211,15 @@ Status ParameterServer::Impl::Collect(ServedParameter& p, uint64_t step, uint8_t
   return Status::Ok();
 }
 
-Result<std::shared_ptr<uint8_t>> ParameterServer::Impl::TakeSum(ServedParameter& p, uint64_t step,
-                                                                std::shared_ptr<uint8_t> next,
-                                                                Deadline deadline) {
+Status ParameterServer::Impl::TakeSum(ServedParameter& p, uint64_t step,
+                                      std::shared_ptr<HeapBuffer>* next, Deadline deadline) {
   for (uint32_t b = 0; b < p.info.blocks; ++b) {
     RDMABATCH_RETURN_IF_ERROR(WaitComplete(p, b, step, deadline));
   }
   // Nobody accumulates until a block is opened again, which the progress thread acquires.
-  p.accumulator.swap(next);
+  p.accumulator.swap(*next);
   ReopenAll(p, step + 1);
-  return next;
+  return Status::Ok();
 }
 
 void ParameterServer::Impl::ReopenAll(ServedParameter& p, uint64_t step) {
@@ -290,6 +289,7 @@ Status ParameterServer::Impl::Publish(ServedParameter& p, uint64_t version, cons
   std::atomic<uint64_t>* const words = p.place.words(version);
   uint8_t* const data = p.place.data(version);
   const bool in_place = source == data;
+  if (in_place) application_counters_.in_place.AddShared(1);
   const uint64_t block_bytes = p.info.spec.block_bytes;
   const uint64_t blocks_per_notice =
       in_place ? p.info.blocks : std::max<uint64_t>(1, kBytesPerNotice / block_bytes);

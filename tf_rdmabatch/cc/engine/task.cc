@@ -101,6 +101,7 @@ CounterValues Task::counters() const {
   CounterValues values = engine_->counters();
   values += server_.counters();
   values += client_.counters();
+  values.views += views_.load(std::memory_order_relaxed);
   return values;
 }
 
@@ -162,27 +163,30 @@ void Task::WhenVersion(const std::shared_ptr<RemoteParameter>& parameter, uint64
            }));
 }
 
-Status Task::TryPush(const RemoteParameter& parameter, uint64_t step, uint32_t contributor,
-                     const SharedBytes& value) {
-  if (parameter.opened() == nullptr) return {StatusCode::kDeadlineExceeded, "it is not open yet"};
-  return client_.Push(*parameter.opened(), step, contributor, value.data, value.size,
-                      Deadline::After(0));
+Status Task::Send(const RemoteParameter& parameter, const Contribution& c, Deadline deadline) {
+  if (c.data == nullptr) {
+    return client_.PushNothing(*parameter.opened(), c.step, c.contributor, deadline);
+  }
+  return client_.Push(*parameter.opened(), c.step, c.contributor, c.data, c.bytes, deadline);
 }
 
-void Task::Push(const std::shared_ptr<RemoteParameter>& parameter, uint64_t step,
-                uint32_t contributor, SharedBytes value, int64_t priority,
-                std::shared_ptr<Waiter> waiter) {
+Status Task::TryPush(const RemoteParameter& parameter, const Contribution& contribution) {
+  if (parameter.opened() == nullptr) return {StatusCode::kDeadlineExceeded, "it is not open yet"};
+  return Send(parameter, contribution, Deadline::After(0));
+}
+
+void Task::Push(const std::shared_ptr<RemoteParameter>& parameter, Contribution contribution,
+                int64_t priority, std::shared_ptr<Waiter> waiter) {
   auto peer = PeerOf(parameter->server);
   if (!peer.ok()) {
     waiter->End(peer.status());
     return;
   }
-  const auto send = [this, parameter, step, contributor, value, waiter](Deadline deadline) {
+  const auto send = [this, parameter, contribution, waiter](Deadline deadline) {
     if (waiter->ended()) return true;
-    const Status pushed =
-        client_.Push(*parameter->opened(), step, contributor, value.data, value.size, deadline);
-    if (pushed.code() == StatusCode::kDeadlineExceeded) return false;
-    waiter->End(pushed);
+    const Status sent = Send(*parameter, contribution, deadline);
+    if (sent.code() == StatusCode::kDeadlineExceeded) return false;
+    waiter->End(sent);
     return true;
   };
   WhenOpen(parameter, std::make_shared<Waiter>([=, queue = peer->queue](const Status& status) {

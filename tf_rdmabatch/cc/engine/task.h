@@ -3,6 +3,7 @@
 #ifndef TF_RDMABATCH_CC_ENGINE_TASK_H_
 #define TF_RDMABATCH_CC_ENGINE_TASK_H_
 
+#include <array>
 #include <atomic>
 #include <functional>
 #include <map>
@@ -16,12 +17,15 @@
 #include "tf_rdmabatch/cc/base/counters.h"
 #include "tf_rdmabatch/cc/base/executor.h"
 #include "tf_rdmabatch/cc/base/export.h"
+#include "tf_rdmabatch/cc/base/pool.h"
 #include "tf_rdmabatch/cc/base/status.h"
 #include "tf_rdmabatch/cc/base/waiter.h"
 #include "tf_rdmabatch/cc/engine/deadlines.h"
 #include "tf_rdmabatch/cc/engine/engine.h"
 #include "tf_rdmabatch/cc/engine/send_queue.h"
 #include "tf_rdmabatch/cc/engine/store.h"
+#include "tf_rdmabatch/cc/memory/heap_buffer.h"
+#include "tf_rdmabatch/cc/memory/shared_view.h"
 
 namespace rdmabatch {
 
@@ -31,11 +35,28 @@ struct TaskOptions {
   int threads = 2;                     // that copy and send what had to wait
 };
 
-// Bytes that an operation reads, and what keeps them.
-struct SharedBytes {
-  std::shared_ptr<const void> owner;
-  const void* data = nullptr;
-  uint64_t size = 0;
+// To a step of a parameter.
+struct Contribution {
+  uint64_t step = 0;
+  uint32_t contributor = 0;
+  const void* data = nullptr;  // null: nothing
+  uint64_t bytes = 0;
+  std::shared_ptr<const void> owner;  // of `data`
+};
+
+// A version that was pulled.
+struct Pulled {
+  std::shared_ptr<void> owner;
+  void* data = nullptr;
+  bool exclusive = false;  // else it may only be read
+};
+
+// Where a pull goes: one of the two.
+struct Landing {
+  std::unique_ptr<HeapBuffer> heap;
+  std::shared_ptr<Region> region;
+
+  uint8_t* data() const { return heap != nullptr ? heap->data() : region->data(); }
 };
 
 // A parameter that a peer serves. Opened by the first operation on it.
@@ -49,6 +70,7 @@ class RemoteParameter {
 
   // Null until it is open.
   ParameterClient::Parameter* opened() const { return opened_.load(std::memory_order_acquire); }
+  uint64_t bytes() const { return ParameterClient::Info(*opened()).bytes; }
 
  private:
   friend class Task;
@@ -58,6 +80,14 @@ class RemoteParameter {
   std::shared_ptr<ParameterClient::Parameter> asked_;   // mutex_: until it is answered
   std::shared_ptr<ParameterClient::Parameter> handle_;  // mutex_: once it is open
   std::atomic<ParameterClient::Parameter*> opened_{nullptr};
+
+  struct View {
+    std::shared_ptr<SharedView> memory;
+    uint64_t version = 0;
+  };
+  std::mutex views_mutex_;
+  std::array<View, 2> views_;               // views_mutex_: of even and odd versions
+  std::shared_ptr<Pool<Landing>> landing_;  // views_mutex_
 };
 
 // Thread-safe. Waiters end in any thread, possibly in the progress thread: they may not block.
@@ -95,12 +125,19 @@ class RDMABATCH_EXPORT Task : public MessageSink, public std::enable_shared_from
     auto* const opened = parameter.opened();
     return opened != nullptr && client_.HasVersion(*opened, version);
   }
+  // Reads a version that HasVersion, into memory that is used again.
+  Result<Pulled> Pull(RemoteParameter& parameter, uint64_t version, Deadline deadline);
+  // The same without a copy, where the server keeps two versions in memory that this process can
+  // map: the server's own memory, which stays as it is until version + 2 is published. What was
+  // pulled before and is still in use when the next version is pulled becomes a copy by then, so it
+  // is enough that every version is pulled, and version + 2 waits for a contribution made after
+  // that.
+  Result<Pulled> PullView(RemoteParameter& parameter, uint64_t version, Deadline deadline);
   // Sends as much of a contribution as there is room for; kDeadlineExceeded: Push sends the rest.
-  Status TryPush(const RemoteParameter& parameter, uint64_t step, uint32_t contributor,
-                 const SharedBytes& value);
-  // Ends `waiter` once the contribution to the step is in slots. Lower priorities are sent first.
-  void Push(const std::shared_ptr<RemoteParameter>& parameter, uint64_t step, uint32_t contributor,
-            SharedBytes value, int64_t priority, std::shared_ptr<Waiter> waiter);
+  Status TryPush(const RemoteParameter& parameter, const Contribution& contribution);
+  // Ends `waiter` once the contribution is in slots. Lower priorities are sent first.
+  void Push(const std::shared_ptr<RemoteParameter>& parameter, Contribution contribution,
+            int64_t priority, std::shared_ptr<Waiter> waiter);
 
   // Ends `waiter` with kDeadlineExceeded; `what` begins the message.
   void Expire(const std::shared_ptr<Waiter>& waiter, Deadline deadline, std::string what) {
@@ -130,6 +167,12 @@ class RDMABATCH_EXPORT Task : public MessageSink, public std::enable_shared_from
   void WhenOpen(const std::shared_ptr<RemoteParameter>& parameter, std::shared_ptr<Waiter> waiter);
   void Open(const std::shared_ptr<RemoteParameter>& parameter);
   void Opened(const std::shared_ptr<RemoteParameter>& parameter, Status status);
+  Status Send(const RemoteParameter& parameter, const Contribution& contribution,
+              Deadline deadline);
+  // Null where there is no mapping.
+  Result<std::shared_ptr<SharedView>> ViewOf(RemoteParameter& parameter, uint64_t version);
+  // Memory for a parameter's bytes: registered, where the transport needs it.
+  std::unique_ptr<Landing> MakeLanding(const ParameterClient::Parameter& parameter);
 
   const TaskOptions options_;
   std::string address_;
@@ -143,6 +186,7 @@ class RDMABATCH_EXPORT Task : public MessageSink, public std::enable_shared_from
   std::map<std::string, Peer> peers_;  // mutex_
   std::map<std::pair<std::string, std::string>, std::shared_ptr<RemoteParameter>> parameters_;
   std::atomic<bool> stopping_{false};
+  std::atomic<uint64_t> views_{0};
   std::mutex stop_mutex_;           // one Stop at a time
   std::unique_ptr<Engine> engine_;  // last: its threads use all of the above
 };
