@@ -37,18 +37,20 @@ Registry& TheRegistry() {
 
 }  // namespace
 
+Result<std::shared_ptr<Task>> Task::Create(const TaskOptions& options) {
+  std::shared_ptr<Task> task(new Task(options));
+  RDMABATCH_RETURN_IF_ERROR(task->Begin());
+  return task;
+}
+
 Result<std::shared_ptr<Task>> Task::Start(const TaskOptions& options) {
   StopCurrent();
-  std::shared_ptr<Task> task(new Task(options));
-  Status begun = task->Begin();
-  if (!begun.ok()) {
-    task->Stop();
-    return begun;
-  }
+  auto task = Create(options);
+  if (!task.ok()) return task;
   std::shared_ptr<Task> other;
   {
     std::lock_guard<std::mutex> lock(TheRegistry().mutex);
-    other = std::exchange(TheRegistry().current, task);
+    other = std::exchange(TheRegistry().current, *task);
   }
   if (other != nullptr) other->Stop();
   return task;
@@ -101,7 +103,7 @@ CounterValues Task::counters() const {
   CounterValues values = engine_->counters();
   values += server_.counters();
   values += client_.counters();
-  values.views += views_.load(std::memory_order_relaxed);
+  values += counters_.values();
   return values;
 }
 

@@ -93,7 +93,8 @@ class RemoteParameter {
 // Thread-safe. Waiters end in any thread, possibly in the progress thread: they may not block.
 class RDMABATCH_EXPORT Task : public MessageSink, public std::enable_shared_from_this<Task> {
  public:
-  // Starts a task in the place of this process's current one, which is stopped.
+  static Result<std::shared_ptr<Task>> Create(const TaskOptions& options);
+  // Creates a task in the place of this process's current one, which is stopped first.
   static Result<std::shared_ptr<Task>> Start(const TaskOptions& options);
   // Null when none was started.
   static std::shared_ptr<Task> Current();
@@ -186,7 +187,7 @@ class RDMABATCH_EXPORT Task : public MessageSink, public std::enable_shared_from
   std::map<std::string, Peer> peers_;  // mutex_
   std::map<std::pair<std::string, std::string>, std::shared_ptr<RemoteParameter>> parameters_;
   std::atomic<bool> stopping_{false};
-  std::atomic<uint64_t> views_{0};
+  Counters counters_;  // shared
   std::mutex stop_mutex_;           // one Stop at a time
   std::unique_ptr<Engine> engine_;  // last: its threads use all of the above
 };

@@ -52,7 +52,7 @@ Result<Pulled> Task::PullView(RemoteParameter& parameter, uint64_t version, Dead
   auto view = ViewOf(parameter, version);
   if (!view.ok()) return view.status();
   if (*view == nullptr) return Pull(parameter, version, deadline);
-  views_.fetch_add(1, std::memory_order_relaxed);
+  counters_.views.AddShared(1);
   void* const data = const_cast<uint8_t*>((*view)->data());
   return Pulled{std::move(*view), data, false};
 }
@@ -67,6 +67,8 @@ Result<std::shared_ptr<SharedView>> Task::ViewOf(RemoteParameter& parameter, uin
     if (view.memory.use_count() == 1) continue;
     RDMABATCH_RETURN_IF_ERROR(view.memory->Detach());
     view.memory = nullptr;
+    counters_.copies.AddShared(1);
+    counters_.bytes_copied.AddShared(parameter.bytes());
   }
   RemoteParameter::View& view = parameter.views_[version % 2];
   if (view.memory == nullptr) {
