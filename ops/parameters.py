@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_rdmabatch.ops._library import library
+from tf_rdmabatch.ops.task import settled
 
 # Seconds that an op waits for a peer that is alive and does nothing.
 TIMEOUT = 3600.0
@@ -57,7 +58,7 @@ def parameter_handle(
     contributor
         As which this device pushes: from 0 to the parameter's contributors - 1.
     priority
-        Pushes of lower ones go first when there is a queue: the number of its layer, from the first.
+        Pushes of lower ones go first when there is a queue: the number of its layer.
     """
     dtype, shape = tf.as_dtype(dtype), tf.TensorShape(shape)
     with tf.init_scope(), tf.device(device):
@@ -95,6 +96,11 @@ def serve(
     block_bytes
         What a parameter is cut into; 0 is as much as a slot holds.
 
+    Returns
+    -------
+    tf.Tensor
+        Scalar: the number of parameters.
+
     Raises
     ------
     tf.errors.AlreadyExistsError
@@ -102,12 +108,14 @@ def serve(
     """
     listed = _listed(handles)
     with tf.device(listed[0].device):
-        return library.rdmabatch_serve(
-            parameters=_resources(listed),
-            contributors=contributors,
-            versions=versions,
-            consistency=consistency,
-            block_bytes=block_bytes,
+        return settled(
+            library.rdmabatch_serve(
+                parameters=_resources(listed),
+                contributors=contributors,
+                versions=versions,
+                consistency=consistency,
+                block_bytes=block_bytes,
+            )
         )
 
 

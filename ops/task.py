@@ -1,13 +1,29 @@
-"""This process's task, or a remote one's: starting its engine, connecting it, its counters."""
+"""The task of a process: its engine, its connections, its counters."""
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 
+from tf_rdmabatch import _core
 from tf_rdmabatch.ops._library import library
+
+# Its threads may not outlive the libraries that they run in.
+atexit.register(_core.stop_task)
+
+
+def settled(result: Any) -> Any:
+    """Return an op's result; in eager mode, once it is there.
+
+    TensorFlow runs the eager ops of other processes asynchronously, and raises what goes wrong with
+    whichever op comes next.
+    """
+    if tf.executing_eagerly():
+        result.numpy()
+    return result
 
 
 def configure(
@@ -53,14 +69,16 @@ def configure(
     tf.errors.AlreadyExistsError
         The port is in use.
     """
-    return library.rdmabatch_configure(
-        task=name,
-        token=token,
-        listen=listen,
-        transport=transport,
-        slots=slots,
-        slot_bytes=slot_bytes,
-        threads=threads,
+    return settled(
+        library.rdmabatch_configure(
+            task=name,
+            token=token,
+            listen=listen,
+            transport=transport,
+            slots=slots,
+            slot_bytes=slot_bytes,
+            threads=threads,
+        )
     )
 
 
@@ -74,6 +92,11 @@ def connect(peers: Mapping[str, Any], timeout: float = 60.0) -> Any:
     timeout
         Seconds to wait for all of them to listen.
 
+    Returns
+    -------
+    tf.Tensor
+        Scalar: the number of peers.
+
     Raises
     ------
     tf.errors.DeadlineExceededError
@@ -81,10 +104,12 @@ def connect(peers: Mapping[str, Any], timeout: float = 60.0) -> Any:
     tf.errors.PermissionDeniedError
         One has another token.
     """
-    return library.rdmabatch_connect(
-        names=tf.constant(list(peers), tf.string),
-        addresses=tf.stack(list(peers.values())) if peers else tf.constant([], tf.string),
-        timeout=timeout,
+    return settled(
+        library.rdmabatch_connect(
+            names=tf.constant(list(peers), tf.string),
+            addresses=tf.stack(list(peers.values())) if peers else tf.constant([], tf.string),
+            timeout=timeout,
+        )
     )
 
 

@@ -63,9 +63,10 @@ REGISTER_OP("RdmabatchConfigure")
 REGISTER_OP("RdmabatchConnect")
     .Input("names: string")
     .Input("addresses: string")
+    .Output("connected: int32")
     .Attr("timeout: float")
     .SetIsStateful()
-    .SetShapeFn(tensorflow::shape_inference::NoOutputs);
+    .SetShapeFn(ScalarShape);
 
 REGISTER_OP("RdmabatchStats")
     .Output("names: string")
@@ -90,13 +91,17 @@ REGISTER_OP("RdmabatchParameter")
 
 REGISTER_OP("RdmabatchServe")
     .Input("parameters: N * resource")
+    .Output("served: int32")
     .Attr("N: int >= 1")
     .Attr("contributors: int >= 1")
     .Attr("versions: int = 1")
     .Attr("consistency: {'bsp', 'asp'} = 'bsp'")
     .Attr("block_bytes: int >= 0 = 0")
     .SetIsStateful()
-    .SetShapeFn([](InferenceContext* c) { return RequireScalars(c, {"parameters"}); });
+    .SetShapeFn([](InferenceContext* c) {
+      TF_RETURN_IF_ERROR(RequireScalars(c, {"parameters"}));
+      return ScalarShape(c);
+    });
 
 REGISTER_OP("RdmabatchPublish")
     .Input("parameters: N * resource")

@@ -32,6 +32,9 @@ class ServeKernel : public tensorflow::OpKernel {
     for (const ParameterPtr& parameter : **parameters) {
       OP_REQUIRES_OK(context, ToAbsl(Serve(*parameter)));
     }
+    Tensor* served = nullptr;
+    OP_REQUIRES_OK(context, context->allocate_output(0, {}, &served));
+    served->scalar<int32_t>()() = static_cast<int32_t>((*parameters)->size());
   }
 
  private:

@@ -63,7 +63,12 @@ class ConnectKernel : public tensorflow::AsyncOpKernel {
     for (int64_t i = 0; i < names.NumElements(); ++i) {
       peers.emplace_back(names.flat<tstring>()(i), addresses.flat<tstring>()(i));
     }
-    auto waiter = Pend(run, [] { return Status::Ok(); });
+    auto waiter = Pend(run, [context, count = peers.size()] {
+      Tensor* connected = nullptr;
+      RDMABATCH_RETURN_IF_ERROR(FromAbsl(context->allocate_output(0, {}, &connected)));
+      connected->scalar<int32_t>()() = static_cast<int32_t>(count);
+      return Status::Ok();
+    });
     const Deadline deadline = Deadline::After(timeout_);
     run.task->PostControl([task = run.task, peers, deadline, waiter] {
       Status status;
