@@ -11,6 +11,7 @@ import tensorflow as tf
 from tf_rdmabatch.ops._library import library
 from tf_rdmabatch.ops.task import settled
 
+DTYPES = ("float32", "float64", "float16", "bfloat16", "int32", "int64")
 # Seconds that an op waits for a peer that is alive and does nothing.
 TIMEOUT = 3600.0
 
@@ -59,8 +60,17 @@ def parameter_handle(
         As which this device pushes: from 0 to the parameter's contributors - 1.
     priority
         Pushes of lower ones go first when there is a queue: the number of its layer.
+
+    Raises
+    ------
+    ValueError
+        A parameter cannot have this dtype, or the shape is not fully defined.
     """
     dtype, shape = tf.as_dtype(dtype), tf.TensorShape(shape)
+    if dtype.name not in DTYPES:
+        raise ValueError(f"parameter {name!r}: {dtype.name} is not one of {', '.join(DTYPES)}")
+    if not shape.is_fully_defined():
+        raise ValueError(f"parameter {name!r} needs a fully defined shape, not {shape}")
     with tf.init_scope(), tf.device(device):
         resource = library.rdmabatch_parameter(
             parameter=name,
@@ -343,7 +353,13 @@ def _resources(handles: Sequence[ParameterHandle]) -> list[tf.Tensor]:
 
 
 def _tensors(handles: Sequence[ParameterHandle], values: Sequence[Any]) -> list[Any]:
-    return [tf.convert_to_tensor(v, h.dtype) for h, v in zip(handles, values, strict=True)]
+    tensors = [tf.convert_to_tensor(v, h.dtype) for h, v in zip(handles, values, strict=True)]
+    for handle, tensor in zip(handles, tensors, strict=True):
+        if not tensor.shape.is_compatible_with(handle.shape):
+            raise ValueError(
+                f"parameter {handle.name!r} has shape {handle.shape}, the value {tensor.shape}"
+            )
+    return tensors
 
 
 def _int64(value: Any) -> Any:

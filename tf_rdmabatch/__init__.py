@@ -10,9 +10,9 @@ import importlib
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "engine"]
+__all__ = ["__version__", "engine", "ops"]
 
-_LAZY_MODULES = frozenset({"engine"})
+_LAZY_MODULES = frozenset({"engine", "ops"})
 
 
 def __getattr__(name: str) -> Any:

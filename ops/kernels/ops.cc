@@ -2,7 +2,8 @@
 //
 // Those on parameters take lists, of one or of many. Each handle belongs to one device and one
 // parameter, so that automatic control dependencies order what touches the same parameter on the
-// same device, and nothing else.
+// same device, and nothing else. Those that wait for peers say that they communicate: TensorFlow
+// lets no other op return UnavailableError.
 #include <vector>
 
 #include "tensorflow/core/framework/common_shape_fns.h"
@@ -66,6 +67,7 @@ REGISTER_OP("RdmabatchConnect")
     .Output("connected: int32")
     .Attr("timeout: float")
     .SetIsStateful()
+    .SetIsDistributedCommunication()
     .SetShapeFn(ScalarShape);
 
 REGISTER_OP("RdmabatchStats")
@@ -133,6 +135,7 @@ REGISTER_OP("RdmabatchCollect")
     .Attr("shapes: list(shape) >= 1")
     .Attr("timeout: float")
     .SetIsStateful()
+    .SetIsDistributedCommunication()
     .SetShapeFn([](InferenceContext* c) {
       TF_RETURN_IF_ERROR(RequireScalars(c, {"parameters", "step"}));
       return ShapesOfAttr(c);
@@ -148,6 +151,7 @@ REGISTER_OP("RdmabatchPull")
     .Attr("copy: bool = true")
     .Attr("timeout: float")
     .SetIsStateful()
+    .SetIsDistributedCommunication()
     .SetShapeFn([](InferenceContext* c) {
       TF_RETURN_IF_ERROR(RequireScalars(c, {"parameters", "version"}));
       return ShapesOfAttr(c);
@@ -165,6 +169,7 @@ REGISTER_OP("RdmabatchPush")
     .Attr("reduction: {'sum', 'first'} = 'sum'")
     .Attr("timeout: float")
     .SetIsStateful()
+    .SetIsDistributedCommunication()
     .SetShapeFn([](InferenceContext* c) {
       return RequireScalars(c,
                             {"parameters", "step", "micro_step", "micro_steps", "first_replica"});
@@ -176,6 +181,7 @@ REGISTER_OP("RdmabatchPushNothing")
     .Attr("N: int >= 1")
     .Attr("timeout: float")
     .SetIsStateful()
+    .SetIsDistributedCommunication()
     .SetShapeFn([](InferenceContext* c) {
       return RequireScalars(c, {"parameters", "step"});
     });
