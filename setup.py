@@ -1,4 +1,4 @@
-"""Builds librdmabatch.so and the module _core with CMake; everything else is in pyproject.toml."""
+"""Builds the libraries and the module _core with CMake; everything else is in pyproject.toml."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ ROOT = Path(__file__).resolve().parent
 
 
 class CMakeExtension(Extension):
-    """What CMake builds: it installs `_core` and, beside it, the library."""
+    """What CMake builds: it installs `_core` and, beside it, the libraries.
+
+    Those are the engine and, where TensorFlow is installed, its ops.
+    """
 
 
 class CMakeBuild(build_ext):
@@ -51,16 +54,17 @@ class CMakeBuild(build_ext):
         jobs = str(self.parallel or len(os.sched_getaffinity(0)))
         for command in (
             ["-S", str(ROOT), "-B", str(build_dir), *options],
-            ["--build", str(build_dir), "--parallel", jobs, "--target", "rdmabatch", "_core"],
+            ["--build", str(build_dir), "--parallel", jobs, "--target", "package"],
             ["--install", str(build_dir), "--component", "python", "--prefix", str(prefix)],
         ):
             subprocess.run([cmake, *command], check=True)
 
     def copy_extensions_to_source(self) -> None:
-        """Editable: setuptools copies the module, and the library belongs beside it."""
+        """Editable: setuptools copies the module, and the libraries belong beside it."""
         super().copy_extensions_to_source()
-        library = Path("tf_rdmabatch") / "librdmabatch.so"
-        shutil.copy2(Path(self.build_lib) / library, ROOT / library)
+        for library in (Path(self.build_lib) / "tf_rdmabatch").glob("*.so"):
+            if not library.name.startswith("_core"):
+                shutil.copy2(library, ROOT / "tf_rdmabatch" / library.name)
 
 
 setup(

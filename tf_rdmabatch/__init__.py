@@ -10,9 +10,9 @@ import importlib
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["ParameterServerStrategy", "__version__", "engine", "serve"]
+__all__ = ["ParameterServerStrategy", "__version__", "engine", "ops", "serve"]
 
-_LAZY_MODULES = frozenset({"engine"})
+_LAZY_MODULES = frozenset({"engine", "ops"})
 # These import TensorFlow.
 _LAZY_ATTRIBUTES = {"ParameterServerStrategy": "strategy", "serve": "strategy"}
 

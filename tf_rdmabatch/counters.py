@@ -35,6 +35,10 @@ class Counters:
         Slots filled.
     copies, bytes_copied
         Copies and sums of payload that this process made, and their bytes.
+    in_place
+        Versions of parameters published in place, without a copy.
+    views
+        Versions of parameters handed out without a copy.
     wakeups_sent, wakeups
         Times that a sleeping peer was woken, and that this engine's progress thread was.
     slot_stalls, queue_stalls
@@ -58,6 +62,8 @@ class Counters:
     slots_sent: int = 0
     copies: int = 0
     bytes_copied: int = 0
+    in_place: int = 0
+    views: int = 0
     wakeups_sent: int = 0
     wakeups: int = 0
     slot_stalls: int = 0

@@ -43,8 +43,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         const ParameterInfo& info = opened->info;
         Require(same(Encode(*opened)));
         Require(info.blocks > 0 && info.bytes <= opened->region_bytes &&
-                opened->data_offset <= opened->region_bytes - info.bytes &&
-                opened->versions_offset + uint64_t{info.blocks} * 8 <= opened->region_bytes);
+                opened->layout.versions == info.spec.versions);
+        for (uint64_t version = 0; version < info.spec.versions; ++version) {
+          Require(opened->layout.DataOf(version) <= opened->region_bytes - info.bytes &&
+                  opened->layout.WordsOf(version) + uint64_t{info.blocks} * 8 <=
+                      opened->region_bytes);
+        }
         const uint32_t last = info.blocks - 1;
         Require(uint64_t{last} * info.spec.block_bytes + BlockBytes(info, last) == info.bytes);
       }

@@ -17,8 +17,8 @@ OpenReply Reply() {
   reply.info.step = 4;
   reply.region = "descriptor";
   reply.region_bytes = 4096;
-  reply.versions_offset = 128;
-  reply.data_offset = 256;
+  reply.layout.words_offset = 128;
+  reply.layout.data_offset = 256;
   return reply;
 }
 
@@ -43,12 +43,35 @@ TEST(StoreWire, RepliesThatDoNotFitTheirRegionAreRefused) {
     return DecodeOpened(BytesOf(Encode(reply))).has_value();
   };
   EXPECT_TRUE(decodes([](OpenReply*) {}));
-  EXPECT_TRUE(decodes([](OpenReply* r) { r->data_offset = 4096 - 1000; }));
-  EXPECT_FALSE(decodes([](OpenReply* r) { r->data_offset = 4096 - 999; }));
-  EXPECT_FALSE(decodes([](OpenReply* r) { r->data_offset = ~uint64_t{0} - 8; }));
-  EXPECT_TRUE(decodes([](OpenReply* r) { r->versions_offset = 4096 - 128; }));
-  EXPECT_FALSE(decodes([](OpenReply* r) { r->versions_offset = 4096 - 120; }));
-  EXPECT_FALSE(decodes([](OpenReply* r) { r->versions_offset = 4; }));
+  EXPECT_TRUE(decodes([](OpenReply* r) { r->layout.data_offset = 4096 - 1000; }));
+  EXPECT_FALSE(decodes([](OpenReply* r) { r->layout.data_offset = 4096 - 999; }));
+  EXPECT_FALSE(decodes([](OpenReply* r) { r->layout.data_offset = ~uint64_t{0} - 8; }));
+  EXPECT_TRUE(decodes([](OpenReply* r) { r->layout.words_offset = 4096 - 128; }));
+  EXPECT_FALSE(decodes([](OpenReply* r) { r->layout.words_offset = 4096 - 120; }));
+  EXPECT_FALSE(decodes([](OpenReply* r) { r->layout.words_offset = 4; }));
+  // Of two versions the second has to fit as well.
+  EXPECT_FALSE(decodes([](OpenReply* r) { r->info.spec.versions = 0; }));
+  EXPECT_FALSE(decodes([](OpenReply* r) { r->info.spec.versions = 3; }));
+  const auto two = [](OpenReply* r) {
+    r->info.spec.versions = 2;
+    r->layout.words_stride = 128;
+    r->layout.data_offset = 384;
+    r->layout.data_stride = 1024;
+  };
+  OpenReply reply = Reply();
+  two(&reply);
+  const auto decoded = DecodeOpened(BytesOf(Encode(reply)));
+  ASSERT_TRUE(decoded);
+  EXPECT_EQ(decoded->layout.DataOf(4), 384u);
+  EXPECT_EQ(decoded->layout.DataOf(5), 384u + 1024);
+  EXPECT_EQ(decoded->layout.WordsOf(5), 128u + 128);
+  for (const uint64_t stride : {uint64_t{4096 - 384 - 999}, ~uint64_t{0}}) {
+    reply.layout.data_stride = stride;
+    EXPECT_FALSE(DecodeOpened(BytesOf(Encode(reply))));
+  }
+  two(&reply);
+  reply.layout.words_stride = ~uint64_t{0} - 7;
+  EXPECT_FALSE(DecodeOpened(BytesOf(Encode(reply))));
   EXPECT_FALSE(decodes([](OpenReply* r) { r->info.spec.block_bytes = 0; }));
   EXPECT_FALSE(decodes([](OpenReply* r) { r->info.spec.block_bytes = 65; }));
   EXPECT_FALSE(decodes([](OpenReply* r) { r->info.spec.contributors = 0; }));

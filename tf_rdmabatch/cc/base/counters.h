@@ -39,6 +39,8 @@ class Counter {
   X(slots_sent, "slots filled; messages_sent over this is the packing")                           \
   X(copies, "memory copies and sums of payload made by this process")                             \
   X(bytes_copied, "bytes of those copies")                                                        \
+  X(in_place, "versions published in place, without a copy")                                      \
+  X(views, "versions handed out without a copy")                                                  \
   X(wakeups_sent, "times a sleeping peer was woken")                                              \
   X(wakeups, "times this engine's progress thread was woken")                                     \
   X(slot_stalls, "sends that found no free slot")                                                 \

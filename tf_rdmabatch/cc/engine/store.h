@@ -18,6 +18,7 @@
 #include "tf_rdmabatch/cc/base/counters.h"
 #include "tf_rdmabatch/cc/base/export.h"
 #include "tf_rdmabatch/cc/base/status.h"
+#include "tf_rdmabatch/cc/base/waiter.h"
 #include "tf_rdmabatch/cc/engine/connection.h"
 #include "tf_rdmabatch/cc/engine/dtype.h"
 #include "tf_rdmabatch/cc/engine/engine.h"
@@ -35,6 +36,9 @@ struct ParameterSpec {
   uint32_t block_bytes =
       0;  // 0: as much as fits in a slot; rounded down to whole elements of 64 bytes
   Consistency consistency = Consistency::kBsp;
+  // Kept at a time, 1 or 2 (kBsp). With 2, version v can be read until v + 2 is published, and
+  // Parameter views are possible; with 1, only until v + 1 is.
+  uint32_t versions = 1;
 };
 
 struct ParameterInfo {
@@ -67,12 +71,22 @@ class RDMABATCH_EXPORT ParameterServer : public MessageSink {
   // another Collect of this parameter is under way.
   Status Collect(const std::string& name, uint64_t step, void* destination, uint64_t bytes,
                  Deadline deadline, uint64_t* contributions = nullptr);
+  // The same without a copy: the memory in which the contributions were summed. It is used again
+  // once the last pointer to it is gone.
+  Result<std::shared_ptr<uint8_t>> TakeSum(const std::string& name, uint64_t step,
+                                           Deadline deadline);
+  // Whether Collect of `step` need not wait, or would not succeed.
+  bool IsComplete(const std::string& name, uint64_t step) const;
+  // Ends `waiter` once Collect of `step` need not wait, or would not succeed: from this thread when
+  // it is so already, else from one of the engine's or of the store's, so `waiter` may not block.
+  void WhenComplete(const std::string& name, uint64_t step, std::shared_ptr<Waiter> waiter);
   // Publishes `source` under `version` (greater than the last; 1 is the first) and tells the
   // workers that opened it, never waiting for one: a worker without a free slot is told later.
   // `source` equal to published(name) publishes in place, without a copy; a kAsp reader may then
-  // have seen parts of the update before.
+  // have seen parts of the update before. Where two versions are kept, each is a copy.
   Status Publish(const std::string& name, uint64_t version, const void* source, uint64_t bytes);
   // The published region's memory, for updates in place. Stays valid while the server lives.
+  // kFailedPrecondition where two versions are kept.
   Result<uint8_t*> published(const std::string& name);
   Result<ParameterInfo> Info(const std::string& name) const;
   std::vector<std::string> names() const;
@@ -106,21 +120,41 @@ class RDMABATCH_EXPORT ParameterClient : public MessageSink {
   // Waits until the server serves the name.
   Result<std::shared_ptr<Parameter>> Open(std::shared_ptr<Connection> server,
                                           const std::string& name, Deadline deadline);
+  // Open in parts, for those who may not wait. Ask sends the question and waits for a slot at most;
+  // WhenAnswered ends `waiter` once there is an answer, or will be none, possibly from the progress
+  // thread; Answered then makes the parameter usable.
+  Result<std::shared_ptr<Parameter>> Ask(std::shared_ptr<Connection> server,
+                                         const std::string& name, Deadline deadline);
+  void WhenAnswered(Parameter& parameter, std::shared_ptr<Waiter> waiter);
+  Status Answered(Parameter& parameter);
+  // Whether this process reaches the server's memory itself.
+  static bool IsDirect(const Parameter& parameter);
   // As it was when it was opened.
   static const ParameterInfo& Info(const Parameter& parameter);
 
+  // Contributes nothing to a step: for a contributor that has no part in it. Waits for one slot.
+  Status PushNothing(Parameter& parameter, uint64_t step, uint32_t contributor, Deadline deadline);
   // Sends this contributor's blocks of `step`; returns when all of them are in slots (the memory
   // may be reused). After kDeadlineExceeded the same call goes on where it stopped. A refusal by
   // the server (a step of the past) ends a later call on this parameter with its text.
   Status Push(Parameter& parameter, uint64_t step, uint32_t contributor, const void* source,
               uint64_t bytes, Deadline deadline);
   // Waits until `version` (or a later one) of each block is published and reads it with one-sided
-  // reads. On transports that need registered memory, destinations inside `region` (optional) are
-  // read into directly, others through a staging buffer. `*got` (optional) is the version that was
-  // read. kAsp: consistent per block (sequence lock).
+  // reads. Where two versions are kept, `version` itself is read for as long as it is there. On
+  // transports that need registered memory, destinations inside `region` (optional) are read into
+  // directly, others through a staging buffer. `*got` (optional) is the version that was read.
+  // kAsp: consistent per block (sequence lock).
   Status Pull(Parameter& parameter, uint64_t version, void* destination, uint64_t bytes,
               Deadline deadline, const Region* region = nullptr, uint64_t* got = nullptr);
+  // Where a version lies in shared memory, whole pages: null when it does not (any more), or when
+  // the server keeps but one version. It stays there until version + 2 is published.
+  const uint8_t* Shared(const Parameter& parameter, uint64_t version) const;
   Status WaitVersion(Parameter& parameter, uint64_t version, Deadline deadline);
+  // Whether WaitVersion would return at once.
+  bool HasVersion(const Parameter& parameter, uint64_t version) const;
+  // Ends `waiter` when WaitVersion would return: from this thread when that is so already, else
+  // from the progress thread, so `waiter` may not block.
+  void WhenVersion(Parameter& parameter, uint64_t version, std::shared_ptr<Waiter> waiter);
   // Ends every wait with kCancelled, those to come included.
   void Cancel();
   CounterValues counters() const;

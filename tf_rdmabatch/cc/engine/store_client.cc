@@ -30,12 +30,32 @@ Result<std::shared_ptr<ParameterClient::Parameter>> ParameterClient::Open(
   return impl_->Open(std::move(server), name, deadline);
 }
 
+Result<std::shared_ptr<ParameterClient::Parameter>> ParameterClient::Ask(
+    std::shared_ptr<Connection> server, const std::string& name, Deadline deadline) {
+  return impl_->Ask(std::move(server), name, deadline);
+}
+
+void ParameterClient::WhenAnswered(Parameter& parameter, std::shared_ptr<Waiter> waiter) {
+  impl_->When(parameter, 0, std::move(waiter));
+}
+
+Status ParameterClient::Answered(Parameter& parameter) { return impl_->Answered(parameter); }
+
+bool ParameterClient::IsDirect(const Parameter& parameter) {
+  return parameter.remote.direct() != nullptr;
+}
+
 const ParameterInfo& ParameterClient::Info(const Parameter& parameter) { return parameter.info; }
 
 Status ParameterClient::Push(Parameter& parameter, uint64_t step, uint32_t contributor,
                              const void* source, uint64_t bytes, Deadline deadline) {
   if (bytes != parameter.info.bytes) return WrongSize(parameter, bytes);
   return impl_->Push(parameter, step, contributor, static_cast<const uint8_t*>(source), deadline);
+}
+
+Status ParameterClient::PushNothing(Parameter& parameter, uint64_t step, uint32_t contributor,
+                                    Deadline deadline) {
+  return impl_->PushNothing(parameter, step, contributor, deadline);
 }
 
 Status ParameterClient::Pull(Parameter& parameter, uint64_t version, void* destination,
@@ -50,6 +70,25 @@ Status ParameterClient::WaitVersion(Parameter& parameter, uint64_t version, Dead
     RDMABATCH_RETURN_IF_ERROR(impl_->WaitBlock(parameter, b, version, deadline));
   }
   return Status::Ok();
+}
+
+bool ParameterClient::HasVersion(const Parameter& parameter, uint64_t version) const {
+  return parameter.info.blocks == 0 || parameter.Version() >= version;
+}
+
+const uint8_t* ParameterClient::Shared(const Parameter& p, uint64_t version) const {
+  if (p.remote.direct() == nullptr || p.layout.versions == 1 || p.info.bytes < kMinViewBytes) {
+    return nullptr;
+  }
+  for (uint32_t b = 0; b < p.info.blocks; ++b) {
+    if (p.WordOf(version, b)->load(std::memory_order_acquire) != 2 * version) return nullptr;
+  }
+  return p.remote.direct() + p.layout.DataOf(version);
+}
+
+void ParameterClient::WhenVersion(Parameter& parameter, uint64_t version,
+                                  std::shared_ptr<Waiter> waiter) {
+  impl_->When(parameter, version, std::move(waiter));
 }
 
 void ParameterClient::Cancel() { impl_->Cancel(); }
@@ -76,6 +115,15 @@ void ParameterClient::OnClosed(Connection& connection, const Status& status) {
 
 Result<std::shared_ptr<ParameterClient::Parameter>> ParameterClient::Impl::Open(
     std::shared_ptr<Connection> server, const std::string& name, Deadline deadline) {
+  auto p = Ask(std::move(server), name, deadline);
+  if (!p.ok()) return p.status();
+  RDMABATCH_RETURN_IF_ERROR(AwaitReply(**p, deadline));
+  RDMABATCH_RETURN_IF_ERROR(Answered(**p));
+  return p;
+}
+
+Result<std::shared_ptr<ParameterClient::Parameter>> ParameterClient::Impl::Ask(
+    std::shared_ptr<Connection> server, const std::string& name, Deadline deadline) {
   if (server == nullptr || name.empty() || name.size() > kMaxParameterName) {
     return Status(StatusCode::kInvalidArgument,
                   "a parameter is opened on a connection, by a name of 1 to 256 bytes");
@@ -93,53 +141,55 @@ Result<std::shared_ptr<ParameterClient::Parameter>> ParameterClient::Impl::Open(
   const std::string request = Encode(OpenRequest{p->cookie, name});
   RDMABATCH_RETURN_IF_ERROR(
       server->Send({MessageKind::kOpen, 0, {}, rdmabatch::BytesOf(request)}, deadline));
-  OpenReply reply;
-  RDMABATCH_RETURN_IF_ERROR(AwaitReply(*p, &reply, deadline));
-
-  auto remote = server->Import(reply.region);
-  if (!remote.ok()) return remote.status();
-  if (remote->bytes < reply.region_bytes) {
-    return Status(StatusCode::kDataLoss, server->peer().ToString() + " described parameter \"" +
-                                             name + "\" beyond the end of its region");
-  }
-  p->info = std::move(reply.info);
-  p->info.spec.name = name;
-  p->id = reply.id;
-  p->remote = std::move(*remote);
-  p->versions_offset = reply.versions_offset;
-  p->data_offset = reply.data_offset;
-  p->block_versions = std::vector<std::atomic<uint64_t>>(p->info.blocks);
-  p->whole.store(p->info.version, std::memory_order_release);
-  std::lock_guard<std::mutex> lock(p->mutex);
-  for (const PublishedNotice& notice : p->early) {
-    if (!p->Apply(notice)) {
-      return Status(StatusCode::kDataLoss, server->peer().ToString() +
-                                               " published blocks that parameter \"" + name +
-                                               "\" does not have");
-    }
-  }
-  p->early = {};
-  p->opened = true;
   return p;
 }
 
-Status ParameterClient::Impl::AwaitReply(Parameter& p, OpenReply* reply, Deadline deadline) {
+Status ParameterClient::Impl::Answered(Parameter& p) {
+  std::unique_lock<std::mutex> lock(p.mutex);
+  if (!p.reply) {
+    RDMABATCH_RETURN_IF_ERROR(EndingLocked(p));
+    return {StatusCode::kFailedPrecondition, "parameter \"" + p.name + "\" is not open yet"};
+  }
+  OpenReply reply = std::move(*p.reply);
+  p.reply.reset();
+  lock.unlock();
+
+  const std::string peer = p.connection->peer().ToString();
+  auto remote = p.connection->Import(reply.region);
+  if (!remote.ok()) return remote.status();
+  if (remote->bytes < reply.region_bytes) {
+    return {StatusCode::kDataLoss,
+            peer + " described parameter \"" + p.name + "\" beyond the end of its region"};
+  }
+  p.info = std::move(reply.info);
+  p.info.spec.name = p.name;
+  p.id = reply.id;
+  p.remote = std::move(*remote);
+  p.layout = reply.layout;
+  p.block_versions = std::vector<std::atomic<uint64_t>>(p.info.blocks);
+  p.whole.store(p.info.version, std::memory_order_release);
+  lock.lock();
+  for (const PublishedNotice& notice : p.early) {
+    if (!p.Apply(notice)) {
+      return {StatusCode::kDataLoss,
+              peer + " published blocks that parameter \"" + p.name + "\" does not have"};
+    }
+  }
+  p.early = {};
+  p.opened = true;
+  return Status::Ok();
+}
+
+Status ParameterClient::Impl::AwaitReply(Parameter& p, Deadline deadline) {
   while (true) {
     const uint64_t key = p.changed.Prepare();
-    Status ending;
     {
       std::lock_guard<std::mutex> lock(p.mutex);
-      if (p.reply) {
-        *reply = std::move(*p.reply);
-        p.reply.reset();
+      Status ending = p.reply ? Status::Ok() : EndingLocked(p);
+      if (p.reply || !ending.ok()) {
         p.changed.Cancel();
-        return Status::Ok();
+        return ending;
       }
-    }
-    ending = Ending(p);
-    if (!ending.ok()) {
-      p.changed.Cancel();
-      return ending;
     }
     if (!p.changed.Wait(key, deadline)) {
       return {StatusCode::kDeadlineExceeded,
@@ -148,8 +198,30 @@ Status ParameterClient::Impl::AwaitReply(Parameter& p, OpenReply* reply, Deadlin
   }
 }
 
+// Version 0 is the reply to Ask.
+void ParameterClient::Impl::When(Parameter& p, uint64_t version, std::shared_ptr<Waiter> waiter) {
+  Status status;
+  {
+    std::lock_guard<std::mutex> lock(p.mutex);
+    status = EndingLocked(p);
+    const bool reached = version == 0 ? p.reply || p.opened
+                                      : p.opened && (p.info.blocks == 0 || p.Version() >= version);
+    if (status.ok() && !reached) return p.waiting.Add(version, std::move(waiter));
+  }
+  waiter->End(status);
+}
+
 // Why a call on the parameter must not go on, if so.
 Status ParameterClient::Impl::Ending(Parameter& p) const {
+  if (!cancelled_.load(std::memory_order_acquire) && !p.connection->closed() &&
+      !p.refused.load(std::memory_order_acquire)) {
+    return Status::Ok();
+  }
+  std::lock_guard<std::mutex> lock(p.mutex);
+  return EndingLocked(p);
+}
+
+Status ParameterClient::Impl::EndingLocked(Parameter& p) const {
   if (cancelled_.load(std::memory_order_acquire)) {
     return {StatusCode::kCancelled, "the parameter client was cancelled"};
   }
@@ -159,17 +231,34 @@ Status ParameterClient::Impl::Ending(Parameter& p) const {
 }
 
 Status ParameterClient::Parameter::TakeRefusal() {
-  std::lock_guard<std::mutex> lock(mutex);
   refused.store(false, std::memory_order_relaxed);
   return std::exchange(refusal, Status());
 }
 
+void ParameterClient::Impl::EndWaiters(Parameter& p, const Status& status) {
+  WaitList::Waiters waiters;
+  {
+    std::lock_guard<std::mutex> lock(p.mutex);
+    waiters = p.waiting.Take();
+  }
+  p.changed.Notify();
+  EndAll(waiters, status);
+}
+
 void ParameterClient::Impl::Cancel() {
   cancelled_.store(true, std::memory_order_seq_cst);
+  for (const auto& p : Held()) {
+    EndWaiters(*p, {StatusCode::kCancelled, "the parameter client was cancelled"});
+  }
+}
+
+std::vector<std::shared_ptr<ParameterClient::Parameter>> ParameterClient::Impl::Held() {
+  std::vector<std::shared_ptr<Parameter>> held;
   std::lock_guard<std::mutex> lock(mutex_);
   for (auto& [cookie, weak] : parameters_) {
-    if (auto p = weak.lock()) p->changed.Notify();
+    if (auto p = weak.lock()) held.push_back(std::move(p));
   }
+  return held;
 }
 
 std::shared_ptr<ParameterClient::Parameter> ParameterClient::Impl::FindOf(
@@ -193,12 +282,15 @@ Disposition ParameterClient::Impl::OnOpened(Connection& connection,
   auto p = FindOf(connection, reply->cookie, &foreign);
   if (foreign) return Disposition::kViolate;
   if (p == nullptr) return Disposition::kDone;
+  WaitList::Waiters waiters;
   {
     std::lock_guard<std::mutex> lock(p->mutex);
     if (p->reply || p->opened) return Disposition::kViolate;
     p->reply = std::move(*reply);
+    waiters = p->waiting.Take(0);
   }
   p->changed.Notify();
+  EndAll(waiters, Status::Ok());
   return Disposition::kDone;
 }
 
@@ -210,6 +302,7 @@ Disposition ParameterClient::Impl::OnPublished(Connection& connection,
   auto p = FindOf(connection, notice->cookie, &foreign);
   if (foreign) return Disposition::kViolate;
   if (p == nullptr) return Disposition::kDone;
+  WaitList::Waiters waiters;
   {
     std::lock_guard<std::mutex> lock(p->mutex);
     if (!p->opened) {
@@ -218,8 +311,10 @@ Disposition ParameterClient::Impl::OnPublished(Connection& connection,
       return Disposition::kDone;
     }
     if (!p->Apply(*notice)) return Disposition::kViolate;
+    if (!p->waiting.empty()) waiters = p->waiting.Take(p->Version());
   }
   p->changed.Notify();
+  EndAll(waiters, Status::Ok());
   return Disposition::kDone;
 }
 
@@ -249,20 +344,23 @@ Disposition ParameterClient::Impl::OnRefused(Connection& connection,
     Log(LogLevel::kWarning, connection.peer().ToString() + ": " + refusal->status.message());
     return Disposition::kDone;
   }
+  WaitList::Waiters waiters;
   {
     std::lock_guard<std::mutex> lock(p->mutex);
-    if (p->refusal.ok()) p->refusal = refusal->status;
-    p->refused.store(true, std::memory_order_release);
+    waiters = p->waiting.Take();
+    if (waiters.empty()) {
+      if (p->refusal.ok()) p->refusal = refusal->status;
+      p->refused.store(true, std::memory_order_release);
+    }
   }
   p->changed.Notify();
+  EndAll(waiters, refusal->status);
   return Disposition::kDone;
 }
 
 void ParameterClient::Impl::OnClosed(Connection& connection) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  for (auto& [cookie, weak] : parameters_) {
-    auto p = weak.lock();
-    if (p != nullptr && p->connection.get() == &connection) p->changed.Notify();
+  for (const auto& p : Held()) {
+    if (p->connection.get() == &connection) EndWaiters(*p, connection.status());
   }
 }
 

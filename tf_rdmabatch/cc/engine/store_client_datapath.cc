@@ -71,9 +71,40 @@ Status ParameterClient::Impl::WaitBlock(Parameter& p, uint32_t block, uint64_t v
   return Status::Ok();
 }
 
+Status ParameterClient::Impl::PushNothing(Parameter& p, uint64_t step, uint32_t contributor,
+                                          Deadline deadline) {
+  RDMABATCH_RETURN_IF_ERROR(Ending(p));
+  const PushHeader header{p.id, 0, step, contributor, 0, kPushNothing};
+  return p.connection->Send(
+      {MessageKind::kPush, 0, {reinterpret_cast<const uint8_t*>(&header), sizeof(header)}, {}},
+      deadline);
+}
+
 Status ParameterClient::Impl::Pull(Parameter& p, uint64_t version, uint8_t* destination,
                                    Deadline deadline, const Region* region, uint64_t* got) {
   RDMABATCH_RETURN_IF_ERROR(Ending(p));
+  uint64_t read = 0;
+  if (p.layout.versions == 1) {
+    RDMABATCH_RETURN_IF_ERROR(ReadAll(p, version, destination, deadline, region, &read));
+  }
+  while (p.layout.versions > 1 && read == 0) {
+    // What was asked for, until it makes room for a later one.
+    const uint64_t last = p.Version();
+    const uint64_t chosen = last <= version + 1 ? version : last;
+    RDMABATCH_RETURN_IF_ERROR(ReadAll(p, chosen, destination, deadline, region, &read));
+    auto whole = IsWhole(p, chosen, deadline);
+    if (!whole.ok()) return whole.status();
+    if (*whole) break;
+    // It is being overwritten, with this one:
+    version = chosen + p.layout.versions;
+    read = 0;
+  }
+  if (got != nullptr) *got = read;
+  return Status::Ok();
+}
+
+Status ParameterClient::Impl::ReadAll(Parameter& p, uint64_t version, uint8_t* destination,
+                                      Deadline deadline, const Region* region, uint64_t* got) {
   uint64_t least = ~uint64_t{0};
   for (uint32_t first = 0; first < p.info.blocks;) {
     RDMABATCH_RETURN_IF_ERROR(WaitBlock(p, first, version, deadline));
@@ -81,21 +112,41 @@ Status ParameterClient::Impl::Pull(Parameter& p, uint64_t version, uint8_t* dest
     while (end < p.info.blocks && p.VersionOf(end) >= version) ++end;
     uint8_t* const to = destination + p.OffsetOf(first);
     const Status read = p.remote.direct() != nullptr
-                            ? ReadDirect(p, first, &end, to, deadline, &least)
-                            : ReadRemote(p, first, &end, to, deadline, region, &least);
+                            ? ReadDirect(p, version, first, &end, to, deadline, &least)
+                            : ReadRemote(p, version, first, &end, to, deadline, region, &least);
     RDMABATCH_RETURN_IF_ERROR(read);
     first = end;
   }
-  if (got != nullptr) *got = least;
+  *got = p.layout.versions > 1 ? version : least;
   return Status::Ok();
 }
 
-Status ParameterClient::Impl::ReadDirect(Parameter& p, uint32_t first, uint32_t* end,
-                                         uint8_t* destination, Deadline deadline, uint64_t* got) {
+Result<bool> ParameterClient::Impl::IsWhole(Parameter& p, uint64_t version, Deadline deadline) {
+  const auto all = [&](const std::atomic<uint64_t>* words) {
+    std::atomic_thread_fence(std::memory_order_acquire);
+    for (uint32_t b = 0; b < p.info.blocks; ++b) {
+      if (words[b].load(std::memory_order_relaxed) != 2 * version) return false;
+    }
+    return true;
+  };
+  if (p.remote.direct() != nullptr) return all(p.WordOf(version, 0));
+  TimedGuard guard(staging_.lock, deadline);
+  if (!guard.locked()) return Missed(p, "reading");
+  const uint64_t bytes = uint64_t{p.info.blocks} * sizeof(uint64_t);
+  RDMABATCH_RETURN_IF_ERROR(GrowStaging(bytes));
+  const RegionTransfer words{staging_.region.get(), 0, &p.remote, p.layout.WordsOf(version), bytes};
+  RDMABATCH_RETURN_IF_ERROR(p.connection->Read({&words, 1}, deadline));
+  return all(reinterpret_cast<const std::atomic<uint64_t>*>(staging_.region->data()));
+}
+
+Status ParameterClient::Impl::ReadDirect(Parameter& p, uint64_t version, uint32_t first,
+                                         uint32_t* end, uint8_t* destination, Deadline deadline,
+                                         uint64_t* got) {
   if (p.info.spec.consistency == Consistency::kBsp) {
     for (uint32_t b = first; b < *end; ++b) *got = std::min(*got, p.VersionOf(b));
     const uint64_t bytes = p.BytesOf(first, *end);
-    CopyStream(destination, p.remote.direct() + p.data_offset + p.OffsetOf(first), bytes);
+    CopyStream(destination, p.remote.direct() + p.layout.DataOf(version) + p.OffsetOf(first),
+               bytes);
     p.connection->CountDirectRead(bytes);
     return Status::Ok();
   }
@@ -109,10 +160,8 @@ Status ParameterClient::Impl::ReadDirect(Parameter& p, uint32_t first, uint32_t*
 // The reader's half of a sequence lock.
 Status ParameterClient::Impl::ReadDirectBlock(Parameter& p, uint32_t block, uint8_t* destination,
                                               Deadline deadline, uint64_t* got) {
-  const uint8_t* const base = p.remote.direct();
-  const auto* const word =
-      reinterpret_cast<const std::atomic<uint64_t>*>(base + p.versions_offset) + block;
-  const uint8_t* const data = base + p.data_offset + p.OffsetOf(block);
+  const std::atomic<uint64_t>* const word = p.WordOf(0, block);
+  const uint8_t* const data = p.remote.direct() + p.layout.DataOf(0) + p.OffsetOf(block);
   const uint32_t bytes = BlockBytes(p.info, block);
   for (int spin = 1;; ++spin) {
     const uint64_t before = word->load(std::memory_order_acquire);
@@ -147,8 +196,8 @@ Status ParameterClient::Impl::GrowStaging(uint64_t bytes) {
 
 // In one chain: the data and, under kAsp, the version words before and after it. Reads of a chain
 // happen in order.
-Status ParameterClient::Impl::ReadRemote(Parameter& p, uint32_t first, uint32_t* end,
-                                         uint8_t* destination, Deadline deadline,
+Status ParameterClient::Impl::ReadRemote(Parameter& p, uint64_t version, uint32_t first,
+                                         uint32_t* end, uint8_t* destination, Deadline deadline,
                                          const Region* region, uint64_t* got) {
   const bool bsp = p.info.spec.consistency == Consistency::kBsp;
   const bool into_region = region != nullptr && destination >= region->data() &&
@@ -157,7 +206,7 @@ Status ParameterClient::Impl::ReadRemote(Parameter& p, uint32_t first, uint32_t*
                                static_cast<uint64_t>(region->data() + region->size() - destination);
   RegionTransfer data;
   data.remote = &p.remote;
-  data.remote_offset = p.data_offset + p.OffsetOf(first);
+  data.remote_offset = p.layout.DataOf(version) + p.OffsetOf(first);
   if (bsp && into_region) {
     for (uint32_t b = first; b < *end; ++b) *got = std::min(*got, p.VersionOf(b));
     data.local = region;
@@ -179,7 +228,7 @@ Status ParameterClient::Impl::ReadRemote(Parameter& p, uint32_t first, uint32_t*
   const Region& staging = *staging_.region;
   data.local = into_region ? region : &staging;
   data.local_offset = into_region ? static_cast<uint64_t>(destination - region->data()) : data_at;
-  const uint64_t words_at = p.versions_offset + first * sizeof(uint64_t);
+  const uint64_t words_at = p.layout.WordsOf(version) + first * sizeof(uint64_t);
   const RegionTransfer chain[] = {{&staging, 0, &p.remote, words_at, words},
                                   data,
                                   {&staging, words, &p.remote, words_at, words}};

@@ -8,20 +8,20 @@
 
 #include "tf_rdmabatch/cc/base/status.h"
 #include "tf_rdmabatch/cc/engine/engine.h"
+#include "tf_rdmabatch/cc/engine/store_wire.h"
 
 namespace rdmabatch {
 
-// A parameter's part of a region: a version word for each block, then the data, contiguous.
+// A parameter's part of a region.
 struct PublishedPlace {
   std::shared_ptr<Region> region;
-  uint64_t versions_offset = 0;
-  uint64_t data_offset = 0;
+  PublishedLayout layout;
 
-  std::atomic<uint64_t>* versions() const {
+  std::atomic<uint64_t>* words(uint64_t version) const {
     static_assert(sizeof(std::atomic<uint64_t>) == sizeof(uint64_t));
-    return reinterpret_cast<std::atomic<uint64_t>*>(region->data() + versions_offset);
+    return reinterpret_cast<std::atomic<uint64_t>*>(region->data() + layout.WordsOf(version));
   }
-  uint8_t* data() const { return region->data() + data_offset; }
+  uint8_t* data(uint64_t version) const { return region->data() + layout.DataOf(version); }
 };
 
 // Small parameters share regions, since each region costs a registration and a descriptor a peer;
@@ -29,8 +29,8 @@ struct PublishedPlace {
 // time; control path.
 class PublishedMemory {
  public:
-  // Zeroed memory for `bytes` in `blocks`.
-  Result<PublishedPlace> Allocate(Engine* engine, uint32_t blocks, uint64_t bytes);
+  // Zeroed memory for the versions that the parameter keeps.
+  Result<PublishedPlace> Allocate(Engine* engine, const ParameterInfo& info);
 
  private:
   std::shared_ptr<Region> chunk_;

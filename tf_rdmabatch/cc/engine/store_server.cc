@@ -1,24 +1,14 @@
 #include "tf_rdmabatch/cc/engine/store_server.h"
 
-#include <algorithm>
-#include <cstring>
+#include <utility>
 
-#include "tf_rdmabatch/cc/base/bits.h"
 #include "tf_rdmabatch/cc/engine/wire.h"
 
 namespace rdmabatch {
 namespace {
 
-constexpr size_t kMinHuge = 2 << 20;
-
-// Touched here, so that the progress thread meets no page faults.
-uint8_t* AllocateAccumulator(uint64_t bytes) {
-  const size_t alignment = bytes >= kMinHuge ? 4096 : 64;
-  const size_t size = AlignUp(bytes == 0 ? 1 : bytes, alignment);
-  auto* memory = static_cast<uint8_t*>(std::aligned_alloc(alignment, size));
-  if (memory != nullptr) std::memset(memory, 0, size);
-  return memory;
-}
+// Sums that were given away and came back: one is being filled, one may be in use.
+constexpr size_t kSpareSums = 1;
 
 Status Quoted(StatusCode code, const std::string& name, const std::string& what) {
   return {code, "parameter \"" + name + "\" " + what};
@@ -31,6 +21,17 @@ Status NotServed(const std::string& name) {
 Status WrongSize(const ServedParameter& p, uint64_t bytes) {
   return Quoted(StatusCode::kInvalidArgument, p.info.spec.name,
                 "has " + std::to_string(p.info.bytes) + " bytes, not " + std::to_string(bytes));
+}
+
+Status Contended(const std::string& name) {
+  return Quoted(StatusCode::kFailedPrecondition, name, "is being collected by another thread");
+}
+
+Status CheckStep(const ServedParameter& p, uint64_t step) {
+  const uint64_t awaited = p.step.load(std::memory_order_acquire);
+  if (step == awaited) return Status::Ok();
+  return Quoted(StatusCode::kFailedPrecondition, p.info.spec.name,
+                "awaits step " + std::to_string(awaited) + ", not " + std::to_string(step));
 }
 
 }  // namespace
@@ -50,23 +51,56 @@ Status ParameterServer::Collect(const std::string& name, uint64_t step, void* de
   if (p == nullptr) return NotServed(name);
   if (destination != nullptr && bytes != p->info.bytes) return WrongSize(*p, bytes);
   std::unique_lock<std::mutex> lock(p->collect, std::try_to_lock);
-  if (!lock.owns_lock()) {
-    return Quoted(StatusCode::kFailedPrecondition, name, "is being collected by another thread");
-  }
+  if (!lock.owns_lock()) return Contended(name);
   auto* to = static_cast<uint8_t*>(destination);
   if (!p->bsp()) {
     const uint64_t pushes = impl_->CollectNow(*p, to);
     if (contributions != nullptr) *contributions = pushes;
     return Status::Ok();
   }
-  const uint64_t awaited = p->step.load(std::memory_order_relaxed);
-  if (step != awaited) {
-    return Quoted(StatusCode::kFailedPrecondition, name,
-                  "awaits step " + std::to_string(awaited) + ", not " + std::to_string(step));
-  }
+  RDMABATCH_RETURN_IF_ERROR(CheckStep(*p, step));
   RDMABATCH_RETURN_IF_ERROR(impl_->Collect(*p, step, to, deadline));
   if (contributions != nullptr) *contributions = p->info.spec.contributors;
   return Status::Ok();
+}
+
+Result<std::shared_ptr<uint8_t>> ParameterServer::TakeSum(const std::string& name, uint64_t step,
+                                                          Deadline deadline) {
+  ServedParameter* p = impl_->Find(name);
+  if (p == nullptr) return NotServed(name);
+  std::unique_lock<std::mutex> lock(p->collect, std::try_to_lock);
+  if (!lock.owns_lock()) return Contended(name);
+  auto next = p->sums->Take();
+  if (next == nullptr) {
+    return Quoted(StatusCode::kResourceExhausted, name, "does not fit in memory once more");
+  }
+  if (p->bsp()) {
+    RDMABATCH_RETURN_IF_ERROR(CheckStep(*p, step));
+    RDMABATCH_RETURN_IF_ERROR(impl_->TakeSum(*p, step, &next, deadline));
+  } else {
+    (void)impl_->CollectNow(*p, next->data());
+  }
+  uint8_t* const data = next->data();
+  return std::shared_ptr<uint8_t>(std::move(next), data);
+}
+
+bool ParameterServer::IsComplete(const std::string& name, uint64_t step) const {
+  const ServedParameter* p = impl_->Find(name);
+  return p == nullptr || !p->bsp() || !CheckStep(*p, step).ok() || Impl::IsComplete(*p, step);
+}
+
+void ParameterServer::WhenComplete(const std::string& name, uint64_t step,
+                                   std::shared_ptr<Waiter> waiter) {
+  ServedParameter* p = impl_->Find(name);
+  if (p == nullptr) {
+    waiter->End(NotServed(name));
+  } else if (!p->bsp()) {
+    waiter->End(Status::Ok());
+  } else if (Status status = CheckStep(*p, step); !status.ok()) {
+    waiter->End(status);
+  } else {
+    impl_->WhenComplete(*p, step, std::move(waiter));
+  }
 }
 
 Status ParameterServer::Publish(const std::string& name, uint64_t version, const void* source,
@@ -87,7 +121,11 @@ Status ParameterServer::Publish(const std::string& name, uint64_t version, const
 Result<uint8_t*> ParameterServer::published(const std::string& name) {
   ServedParameter* p = impl_->Find(name);
   if (p == nullptr) return NotServed(name);
-  return p->place.data();
+  if (p->info.spec.versions != 1) {
+    return Quoted(StatusCode::kFailedPrecondition, name,
+                  "keeps two versions: it is not updated in place");
+  }
+  return p->place.data(0);
 }
 
 Result<ParameterInfo> ParameterServer::Info(const std::string& name) const {
@@ -162,7 +200,9 @@ Status ParameterServer::Impl::Serve(const ParameterSpec& spec) {
   }
 
   const uint32_t blocks = p->info.blocks;
-  p->accumulator.reset(AllocateAccumulator(p->info.bytes));
+  p->sums = Pool<HeapBuffer>::Create(kSpareSums,
+                                     [bytes = p->info.bytes] { return HeapBuffer::Create(bytes); });
+  p->accumulator = p->sums->Take();
   if (p->accumulator == nullptr) {
     return Quoted(StatusCode::kResourceExhausted, spec.name, "does not fit in memory");
   }
@@ -177,7 +217,7 @@ Status ParameterServer::Impl::Serve(const ParameterSpec& spec) {
   if (Find(spec.name) != nullptr) {
     return Quoted(StatusCode::kAlreadyExists, spec.name, "is served already");
   }
-  auto place = memory_.Allocate(attached, blocks, p->info.bytes);
+  auto place = memory_.Allocate(attached, p->info);
   if (!place.ok()) return place.status();
   p->place = std::move(*place);
 
@@ -218,8 +258,15 @@ std::vector<std::string> ParameterServer::Impl::names() const {
 
 void ParameterServer::Impl::Cancel() {
   cancelled_.store(true, std::memory_order_seq_cst);
-  std::lock_guard<std::mutex> lock(mutex_);
-  for (const auto& p : parameters_) p->progress.Notify();
+  std::vector<ServedParameter*> served;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto& p : parameters_) served.push_back(p.get());
+  }
+  for (ServedParameter* p : served) {
+    p->progress.Notify();
+    EndWaiters(*p, {StatusCode::kCancelled, "the parameter server was cancelled"});
+  }
 }
 
 CounterValues ParameterServer::Impl::counters() const {

@@ -13,7 +13,6 @@
 
 #include <atomic>
 #include <condition_variable>
-#include <cstdlib>
 #include <functional>
 #include <map>
 #include <memory>
@@ -25,10 +24,12 @@
 
 #include "tf_rdmabatch/cc/base/counters.h"
 #include "tf_rdmabatch/cc/base/event_count.h"
+#include "tf_rdmabatch/cc/base/pool.h"
 #include "tf_rdmabatch/cc/engine/store.h"
 #include "tf_rdmabatch/cc/engine/store_memory.h"
 #include "tf_rdmabatch/cc/engine/store_tables.h"
 #include "tf_rdmabatch/cc/engine/store_wire.h"
+#include "tf_rdmabatch/cc/memory/heap_buffer.h"
 
 namespace rdmabatch {
 
@@ -72,6 +73,7 @@ struct ServedBlock {
   std::atomic<uint64_t> step{1};       // that is accumulating
   std::atomic<uint64_t> completed{0};  // the last step of which every contribution is in
   std::atomic<uint32_t> count{0};      // contributions; owner
+  std::atomic<bool> filled{false};     // the accumulator holds one of them; owner
   SpinFlag flag;
   std::vector<HeldPush> held;  // flag; at most one a contributor
 };
@@ -91,15 +93,12 @@ struct Opener {
   uint32_t notified = 0;  // blocks of the Publish under way
 };
 
-struct FreeMemory {
-  void operator()(uint8_t* memory) const { std::free(memory); }
-};
-
 struct ServedParameter {
   uint32_t id = 0;
   ParameterInfo info;  // version and step are below
   PublishedPlace place;
-  std::unique_ptr<uint8_t[], FreeMemory> accumulator;
+  std::shared_ptr<Pool<HeapBuffer>> sums;
+  std::shared_ptr<HeapBuffer> accumulator;  // replaced by Collect before a step is opened
   std::vector<ServedBlock> blocks;
   uint32_t bit_words = 0;                   // a block
   std::vector<std::atomic<uint64_t>> bits;  // contributions; written by the block's owner
@@ -111,6 +110,11 @@ struct ServedParameter {
   std::atomic<uint64_t> completed_blocks{0};
   std::atomic<uint64_t> wake_at{~uint64_t{0}};
   EventCount progress;
+  // Who waits for a step without blocking, and the number of completed blocks at which the first of
+  // them has what it waits for.
+  std::mutex waiting_mutex;
+  WaitList waiting;  // waiting_mutex
+  std::atomic<uint64_t> waiting_at{~uint64_t{0}};
 
   std::mutex collect;
   std::mutex publish;
@@ -121,7 +125,7 @@ struct ServedParameter {
 
   bool bsp() const { return info.spec.consistency == Consistency::kBsp; }
   uint8_t* AccumulatorOf(uint32_t block) const {
-    return accumulator.get() + uint64_t{block} * info.spec.block_bytes;
+    return accumulator->data() + uint64_t{block} * info.spec.block_bytes;
   }
   std::atomic<uint64_t>& BitsOf(uint32_t block, uint32_t contributor) {
     return bits[uint64_t{block} * bit_words + contributor / 64];
@@ -144,9 +148,18 @@ class ParameterServer::Impl {
   void Cancel();
   CounterValues counters() const;
 
+  // store_server_wait.cc
+  static bool IsComplete(const ServedParameter& p, uint64_t step) {
+    return p.completed_blocks.load(std::memory_order_acquire) >= step * p.info.blocks;
+  }
+  void WhenComplete(ServedParameter& p, uint64_t step, std::shared_ptr<Waiter> waiter);
+
   // store_server_datapath.cc
   Disposition OnPush(Connection& connection, const IncomingMessage& message);
   Status Collect(ServedParameter& p, uint64_t step, uint8_t* destination, Deadline deadline);
+  // `*next` becomes the accumulator, and the sum comes in its place.
+  Status TakeSum(ServedParameter& p, uint64_t step, std::shared_ptr<HeapBuffer>* next,
+                 Deadline deadline);
   uint64_t CollectNow(ServedParameter& p, uint8_t* destination);
   Status Publish(ServedParameter& p, uint64_t version, const uint8_t* source);
 
@@ -171,24 +184,36 @@ class ParameterServer::Impl {
     uint32_t cookie;
   };
 
-  // Data path.
-  Disposition PushBsp(Connection& connection, const IncomingMessage& message, StorePeer* peer,
-                      ServedParameter& p, const PushHeader& header);
+  enum class Taken : uint8_t { kNow, kHeld, kRefused };
+
+  // Data path. `data` is null for a contribution of nothing.
+  Taken PushBsp(Connection& connection, const IncomingMessage& message, StorePeer* peer,
+                ServedParameter& p, const PushHeader& header, const uint8_t* data);
   void PushAsp(ServedParameter& p, const PushHeader& header, const uint8_t* data);
-  Disposition HoldPush(Connection& connection, const IncomingMessage& message, StorePeer* peer,
-                       ServedParameter& p, const PushHeader& header, bool* reopened);
+  Taken HoldPush(Connection& connection, const IncomingMessage& message, StorePeer* peer,
+                 ServedParameter& p, const PushHeader& header, const uint8_t* data, bool* reopened);
   void Accumulate(ServedParameter& p, uint32_t block, const uint8_t* data, Counters* counters);
   bool Contribute(ServedParameter& p, uint32_t block, uint32_t contributor, const uint8_t* data,
                   Counters* counters);
-  static void AnnounceComplete(ServedParameter& p);
+  void AnnounceComplete(ServedParameter& p);
+  // Fills in zeros where nobody contributed anything.
+  static void Settle(ServedParameter& p, uint32_t block);
+  // Opens the next step, which all of `p` was collected for.
+  void ReopenAll(ServedParameter& p, uint64_t step);
   void Reopen(ServedParameter& p, uint32_t block, uint64_t step);
-  Status WaitComplete(ServedParameter& p, uint32_t block, uint64_t step, Deadline deadline);
   void Notify(ServedParameter& p, uint32_t end, uint64_t version);
 
   // Slow paths.
-  Disposition Refuse(Connection& connection, StorePeer* peer, const PushHeader& header,
-                     StatusCode code, const std::string& why);
+  Taken Refuse(Connection& connection, StorePeer* peer, const PushHeader& header, StatusCode code,
+               const std::string& why);
   void AdoptContributor(ServedParameter& p, const PushHeader& header, StorePeer* peer);
+  // store_server_wait.cc
+  Status WaitComplete(ServedParameter& p, uint32_t block, uint64_t step, Deadline deadline);
+  Status SleepUntilComplete(ServedParameter& p, uint32_t block, uint64_t step, Deadline deadline);
+  static void EndReached(ServedParameter& p);
+  static void EndWaiters(ServedParameter& p, const Status& status);
+  // Ends who waits without blocking, when the wait is hopeless.
+  void EndHopeless(ServedParameter& p);
   // Why Collect must not wait for the block any longer, if so.
   Status Hopeless(ServedParameter& p, uint32_t block);
   std::string Missing(ServedParameter& p, uint32_t block);

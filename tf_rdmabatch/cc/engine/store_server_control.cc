@@ -102,8 +102,7 @@ void ParameterServer::Impl::Answer(const std::shared_ptr<StorePeer>& peer, uint3
   reply.info = p->info;
   reply.region = std::move(*region);
   reply.region_bytes = p->place.region->size();
-  reply.versions_offset = p->place.versions_offset;
-  reply.data_offset = p->place.data_offset;
+  reply.layout = p->place.layout;
   {
     // Between two Publish calls: what the reply does not say, a notice will.
     std::lock_guard<std::mutex> publish(p->publish);
@@ -148,11 +147,12 @@ Result<std::string> ParameterServer::Impl::ExportTo(StorePeer& peer, Connection&
 }
 
 // Counts, says so once to the log, and tells the worker; progress thread.
-Disposition ParameterServer::Impl::Refuse(Connection& connection, StorePeer* peer,
-                                          const PushHeader& header, StatusCode code,
-                                          const std::string& why) {
+ParameterServer::Impl::Taken ParameterServer::Impl::Refuse(Connection& connection, StorePeer* peer,
+                                                           const PushHeader& header,
+                                                           StatusCode code,
+                                                           const std::string& why) {
   progress_counters_.refused.Add(1);
-  if (peer == nullptr) return Disposition::kDone;
+  if (peer == nullptr) return Taken::kRefused;
   const ServedParameter* p = table_.Find(header.parameter);
   const bool opened = p != nullptr && peer->opened.Has(header.parameter);
   std::string text = "a push to " +
@@ -163,7 +163,7 @@ Disposition ParameterServer::Impl::Refuse(Connection& connection, StorePeer* pee
     Log(LogLevel::kWarning, connection.peer().ToString() + ": " + text +
                                 "; more from this peer are counted, not logged");
   }
-  if (peer->refusals.load(std::memory_order_relaxed) >= kMaxRefusals) return Disposition::kDone;
+  if (peer->refusals.load(std::memory_order_relaxed) >= kMaxRefusals) return Taken::kRefused;
   peer->refusals.fetch_add(1, std::memory_order_relaxed);
   const Status status(code, std::move(text));
   Enqueue(
@@ -179,7 +179,7 @@ Disposition ParameterServer::Impl::Refuse(Connection& connection, StorePeer* pee
         for (uint32_t cookie : cookies) SendRefusal(peer, cookie, status);
         peer->refusals.fetch_sub(1, std::memory_order_relaxed);
       });
-  return Disposition::kDone;
+  return Taken::kRefused;
 }
 
 void ParameterServer::Impl::SendRefusal(const std::shared_ptr<StorePeer>& peer, uint32_t cookie,
@@ -280,6 +280,7 @@ void ParameterServer::Impl::ForgetIn(ServedParameter& p, StorePeer& peer, const 
     for (HeldPush& held : dropped) held.Release();
   }
   p.progress.Notify();
+  EndHopeless(p);
 }
 
 }  // namespace rdmabatch

@@ -28,6 +28,13 @@ std::string Printable(std::string_view text) {
   return printable;
 }
 
+// Whether what each version has of `bytes` lies in the region.
+bool Within(uint64_t offset, uint64_t stride, uint64_t bytes, const OpenReply& reply) {
+  const uint64_t end = reply.region_bytes;
+  if (offset > end || bytes > end - offset) return false;
+  return reply.layout.versions == 1 || stride <= end - offset - bytes;
+}
+
 }  // namespace
 
 std::optional<PushHeader> DecodePush(Span<const uint8_t> payload) {
@@ -68,6 +75,7 @@ std::string Encode(const OpenReply& reply) {
   writer.U32(reply.id);
   writer.U8(static_cast<uint8_t>(spec.dtype));
   writer.U8(static_cast<uint8_t>(spec.consistency));
+  writer.U8(static_cast<uint8_t>(spec.versions));
   writer.U32(spec.contributors);
   writer.U32(spec.block_bytes);
   writer.U64(reply.info.version);
@@ -76,8 +84,10 @@ std::string Encode(const OpenReply& reply) {
   for (uint64_t dimension : spec.shape) writer.U64(dimension);
   writer.String(reply.region, kMaxRegionDescriptor);
   writer.U64(reply.region_bytes);
-  writer.U64(reply.versions_offset);
-  writer.U64(reply.data_offset);
+  writer.U64(reply.layout.words_offset);
+  writer.U64(reply.layout.words_stride);
+  writer.U64(reply.layout.data_offset);
+  writer.U64(reply.layout.data_stride);
   return writer.Take();
 }
 
@@ -92,6 +102,7 @@ std::optional<OpenReply> DecodeOpened(Span<const uint8_t> payload) {
   if (!dtype || consistency > static_cast<uint8_t>(Consistency::kAsp)) return std::nullopt;
   spec.dtype = *dtype;
   spec.consistency = static_cast<Consistency>(consistency);
+  spec.versions = reader.U8();
   spec.contributors = reader.U32();
   spec.block_bytes = reader.U32();
   reply.info.version = reader.U64();
@@ -101,15 +112,17 @@ std::optional<OpenReply> DecodeOpened(Span<const uint8_t> payload) {
   for (uint8_t i = 0; i < rank; ++i) spec.shape.push_back(reader.U64());
   reply.region = reader.String(kMaxRegionDescriptor);
   reply.region_bytes = reader.U64();
-  reply.versions_offset = reader.U64();
-  reply.data_offset = reader.U64();
+  PublishedLayout& layout = reply.layout;
+  layout.versions = spec.versions;
+  layout.words_offset = reader.U64();
+  layout.words_stride = reader.U64();
+  layout.data_offset = reader.U64();
+  layout.data_stride = reader.U64();
   if (!reader.done() || !Measure(&reply.info).ok()) return std::nullopt;
-  const auto within = [&](uint64_t offset, uint64_t bytes) {
-    return offset <= reply.region_bytes && bytes <= reply.region_bytes - offset;
-  };
-  if (reply.versions_offset % sizeof(uint64_t) != 0 ||
-      !within(reply.versions_offset, uint64_t{reply.info.blocks} * sizeof(uint64_t)) ||
-      !within(reply.data_offset, reply.info.bytes)) {
+  const uint64_t words = uint64_t{reply.info.blocks} * sizeof(uint64_t);
+  if (layout.words_offset % sizeof(uint64_t) != 0 || layout.words_stride % sizeof(uint64_t) != 0 ||
+      !Within(layout.words_offset, layout.words_stride, words, reply) ||
+      !Within(layout.data_offset, layout.data_stride, reply.info.bytes, reply)) {
     return std::nullopt;
   }
   return reply;
@@ -142,6 +155,10 @@ Status Measure(ParameterInfo* info) {
   if (spec.shape.size() > kMaxRank) return Invalid("a parameter has at most 32 dimensions");
   if (spec.contributors < 1 || spec.contributors > 65536) {
     return Invalid("a parameter has 1 to 65536 contributors");
+  }
+  if (spec.versions < 1 || spec.versions > 2) return Invalid("a parameter keeps 1 or 2 versions");
+  if (spec.versions == 2 && spec.consistency == Consistency::kAsp) {
+    return Invalid("an asynchronous parameter keeps 1 version");
   }
   if (spec.block_bytes == 0 || spec.block_bytes % kBlockAlignment != 0) {
     return Invalid("a block has a multiple of 64 bytes");

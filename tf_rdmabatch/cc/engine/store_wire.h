@@ -27,9 +27,12 @@ struct PushHeader {
   uint64_t step;
   uint32_t contributor;
   uint32_t bytes;  // that follow
-  uint64_t reserved;
+  uint64_t flags;
 };
 static_assert(sizeof(PushHeader) == 32);
+
+// A contribution to all blocks that adds nothing: `block` and `bytes` are 0.
+inline constexpr uint64_t kPushNothing = 1;
 
 // The header of a push whose length is what it says.
 std::optional<PushHeader> DecodePush(Span<const uint8_t> payload);
@@ -55,6 +58,24 @@ struct OpenRequest {
 std::string Encode(const OpenRequest& request);
 std::optional<OpenRequest> DecodeOpen(Span<const uint8_t> payload);
 
+// A parameter with at least so many bytes begins at a page of its own, so that it can be mapped.
+inline constexpr uint64_t kMinViewBytes = 64 << 10;
+
+// Where in a region the published versions lie, in turn: a version word a block, twice the version,
+// odd while it is being written; and the data, contiguous.
+struct PublishedLayout {
+  uint32_t versions = 1;
+  uint64_t words_offset = 0;
+  uint64_t words_stride = 0;
+  uint64_t data_offset = 0;
+  uint64_t data_stride = 0;
+
+  uint64_t WordsOf(uint64_t version) const {
+    return words_offset + version % versions * words_stride;
+  }
+  uint64_t DataOf(uint64_t version) const { return data_offset + version % versions * data_stride; }
+};
+
 // kOpened
 struct OpenReply {
   uint32_t cookie = 0;
@@ -62,8 +83,7 @@ struct OpenReply {
   ParameterInfo info;  // without the name, which the worker knows
   std::string region;  // descriptor, for Connection::Import
   uint64_t region_bytes = 0;
-  uint64_t versions_offset = 0;  // a word a block
-  uint64_t data_offset = 0;
+  PublishedLayout layout;  // its number of versions is that of the info
 };
 
 std::string Encode(const OpenReply& reply);

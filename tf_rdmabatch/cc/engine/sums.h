@@ -7,6 +7,7 @@
 
 #include <cstddef>
 
+#include "tf_rdmabatch/cc/base/export.h"
 #include "tf_rdmabatch/cc/engine/dtype.h"
 
 namespace rdmabatch {
@@ -14,15 +15,16 @@ namespace rdmabatch {
 // accumulator[i] += source[i] for `count` elements. Integers wrap around. float16 and bfloat16 are
 // added in float32 and rounded to nearest even, which is what one correctly rounded addition gives;
 // a NaN stays a NaN.
-void AddInto(DType dtype, void* accumulator, const void* source, size_t count);
+RDMABATCH_EXPORT void AddInto(DType dtype, void* accumulator, const void* source, size_t count);
 
 // destination[i] = a[i] + b[i], for a destination that will not be read soon: written past the
 // caches. Where the destination is one of the operands, AddInto is as fast.
-void SumStream(DType dtype, void* destination, const void* a, const void* b, size_t count);
+RDMABATCH_EXPORT void SumStream(DType dtype, void* destination, const void* a, const void* b,
+                                size_t count);
 
 // memcpy for a destination that will not be read soon: written past the caches from 16 KiB on, so
 // that what is warm stays warm and the destination is not read first.
-void CopyStream(void* destination, const void* source, size_t bytes);
+RDMABATCH_EXPORT void CopyStream(void* destination, const void* source, size_t bytes);
 
 }  // namespace rdmabatch
 

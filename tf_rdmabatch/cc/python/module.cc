@@ -11,5 +11,6 @@ PYBIND11_MODULE(_core, module) {
   rdmabatch::python::RegisterConnection(module);
   rdmabatch::python::RegisterStore(module);
   rdmabatch::python::RegisterEngine(module);
+  rdmabatch::python::RegisterTask(module);
   rdmabatch::python::RegisterBench(module);
 }

@@ -12,6 +12,7 @@ void RegisterInfo(pybind11::module_& module);
 void RegisterConnection(pybind11::module_& module);
 void RegisterStore(pybind11::module_& module);
 void RegisterEngine(pybind11::module_& module);
+void RegisterTask(pybind11::module_& module);
 void RegisterBench(pybind11::module_& module);
 
 }  // namespace rdmabatch::python

@@ -1,0 +1,115 @@
+// RdmabatchConfigure, RdmabatchConnect, RdmabatchStats: this process's task.
+#include <string>
+#include <vector>
+
+#include "ops/kernels/kernel.h"
+
+namespace rdmabatch::ops {
+namespace {
+
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::tstring;
+
+class ConfigureKernel : public tensorflow::OpKernel {
+ public:
+  explicit ConfigureKernel(OpKernelConstruction* construction) : OpKernel(construction) {
+    int64_t slots = 0;
+    int64_t slot_bytes = 0;
+    int64_t threads = 0;
+    OP_REQUIRES_OK(construction, construction->GetAttr("transport", &options_.engine.transport));
+    OP_REQUIRES_OK(construction, construction->GetAttr("slots", &slots));
+    OP_REQUIRES_OK(construction, construction->GetAttr("slot_bytes", &slot_bytes));
+    OP_REQUIRES_OK(construction, construction->GetAttr("threads", &threads));
+    options_.engine.slots = static_cast<uint32_t>(slots);
+    options_.engine.slot_bytes = static_cast<uint32_t>(slot_bytes);
+    options_.threads = static_cast<int>(threads);
+  }
+
+  void Compute(OpKernelContext* context) override {
+    TaskOptions options = options_;
+    options.engine.name = context->input(0).scalar<tstring>()();
+    options.engine.token = context->input(1).scalar<tstring>()();
+    options.listen = context->input(2).scalar<tstring>()();
+    auto task = Task::Start(options);
+    OP_REQUIRES_OK(context, ToAbsl(task.status()));
+    Tensor* address = nullptr;
+    OP_REQUIRES_OK(context, context->allocate_output(0, {}, &address));
+    address->scalar<tstring>()() = (*task)->address();
+  }
+
+ private:
+  TaskOptions options_;
+};
+
+class ConnectKernel : public tensorflow::AsyncOpKernel {
+ public:
+  explicit ConnectKernel(OpKernelConstruction* construction) : AsyncOpKernel(construction) {
+    OP_REQUIRES_OK(construction, construction->GetAttr("timeout", &timeout_));
+  }
+
+  void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
+    Run run{context, std::move(done), nullptr, timeout_, "connecting to the job's tasks"};
+    auto task = CurrentTask();
+    if (!task.ok()) return run.End(task.status());
+    run.task = std::move(*task);
+    const Tensor& names = context->input(0);
+    const Tensor& addresses = context->input(1);
+    if (names.NumElements() != addresses.NumElements()) {
+      return run.End({StatusCode::kInvalidArgument, "each peer needs a name and an address"});
+    }
+    std::vector<std::pair<std::string, std::string>> peers;
+    for (int64_t i = 0; i < names.NumElements(); ++i) {
+      peers.emplace_back(names.flat<tstring>()(i), addresses.flat<tstring>()(i));
+    }
+    auto waiter = Pend(run, [context, count = peers.size()] {
+      Tensor* connected = nullptr;
+      RDMABATCH_RETURN_IF_ERROR(FromAbsl(context->allocate_output(0, {}, &connected)));
+      connected->scalar<int32_t>()() = static_cast<int32_t>(count);
+      return Status::Ok();
+    });
+    const Deadline deadline = Deadline::After(timeout_);
+    run.task->PostControl([task = run.task, peers, deadline, waiter] {
+      Status status;
+      for (const auto& [name, address] : peers) {
+        if (status.ok()) status = task->Connect(name, address, deadline, *waiter);
+      }
+      waiter->End(status);
+    });
+  }
+
+ private:
+  float timeout_ = 0;
+};
+
+class StatsKernel : public tensorflow::OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    auto task = CurrentTask();
+    OP_REQUIRES_OK(context, ToAbsl(task.status()));
+    const CounterValues counters = (*task)->counters();
+    std::vector<std::pair<const char*, uint64_t>> entries;
+#define RDMABATCH_X(name, meaning) entries.emplace_back(#name, counters.name);
+    RDMABATCH_COUNTERS(RDMABATCH_X)
+#undef RDMABATCH_X
+    Tensor* names = nullptr;
+    Tensor* values = nullptr;
+    const tensorflow::TensorShape shape({static_cast<int64_t>(entries.size())});
+    OP_REQUIRES_OK(context, context->allocate_output(0, shape, &names));
+    OP_REQUIRES_OK(context, context->allocate_output(1, shape, &values));
+    for (size_t i = 0; i < entries.size(); ++i) {
+      names->flat<tstring>()(i) = entries[i].first;
+      values->flat<int64_t>()(i) = static_cast<int64_t>(entries[i].second);
+    }
+  }
+};
+
+REGISTER_KERNEL_BUILDER(Name("RdmabatchConfigure").Device(tensorflow::DEVICE_CPU), ConfigureKernel);
+REGISTER_KERNEL_BUILDER(Name("RdmabatchConnect").Device(tensorflow::DEVICE_CPU), ConnectKernel);
+REGISTER_KERNEL_BUILDER(Name("RdmabatchStats").Device(tensorflow::DEVICE_CPU), StatsKernel);
+
+}  // namespace
+}  // namespace rdmabatch::ops
