@@ -19,6 +19,7 @@ import tf_rdmabatch
 _COMMANDS = {
     "info": ("tf_rdmabatch.info", "what can run on this machine, and what is missing for the rest"),
     "bench": ("tf_rdmabatch.bench", "measure the engine"),
+    "launch": ("tf_rdmabatch.launch", "run a script with workers and parameter servers"),
 }
 
 
