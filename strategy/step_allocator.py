@@ -1,0 +1,440 @@
+"""Which worker runs how many micro-steps of a round, from the times that were measured.
+
+No TensorFlow here: plain numbers in, an allotment out. A round of worker w that runs k micro-steps
+is predicted to take ``communication[w] + k * step[w]`` seconds, and one that runs none, nothing.
+`best_allotment` makes the slowest worker's round as short as it can be. `StepAllocator` estimates
+the times from round to round, and moves steps where that gains something.
+
+Sources: a change of a worker's speed is detected with two-sided cumulative sums of standardised
+deviations (E. S. Page, Continuous Inspection Schemes, Biometrika 41, 1954), each deviation limited
+(P. J. Huber, Robust Estimation of a Location Parameter, 1964), so that one bad round is none.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+# Rounds that an estimate is the mean of: more make it calmer, fewer follow a drift sooner.
+_MEMORY = 64
+# Rounds of a worker before its times count: the first one also traces and connects.
+_WARM_UP = 3
+# Relative noise of a time: assumed before there is any, and the least that is believed.
+_FIRST_NOISE = 0.1
+_LEAST_NOISE = 0.02
+# In units of the noise. Two rounds in a row at the limit are a change, and one never is.
+_LIMIT = 3.5
+_DRIFT = 1.0
+_ALARM = 4.0
+# Moves that the noise of the estimates may have made up are not made: in standard errors.
+_CONFIDENCE = 1.0
+
+
+def predicted_times(allotment: Integers, step: Floats, communication: Floats) -> Floats:
+    """Return the predicted seconds of each worker's round.
+
+    Parameters
+    ----------
+    allotment
+        Micro-steps of each worker, shape (workers,).
+    step, communication
+        Seconds a micro-step takes, and those of a worker's own pulls and pushes, shape (workers,).
+    """
+    times: Floats = np.where(allotment > 0, communication + allotment * step, 0.0)
+    return times
+
+
+def best_allotment(
+    num_steps: int,
+    step: Floats,
+    communication: Floats,
+    minimum: Integers,
+    current: Integers | None = None,
+) -> Integers:
+    """Return the allotment whose slowest worker is predicted to be the fastest possible.
+
+    The steps in the order of the times at which their workers would have done them form one sorted
+    list; the best allotment is its beginning. A bisection over time finds most of it for all
+    workers at once, a heap the rest: at most O(K log W) for K steps and W workers.
+
+    Parameters
+    ----------
+    num_steps
+        K, what the allotment sums to.
+    step, communication
+        As in `predicted_times`; steps are positive, infinity is a worker that gets its minimum.
+    minimum
+        What each worker gets in any case, shape (workers,).
+    current
+        Preferred among equals, so that nothing moves without a gain.
+
+    Raises
+    ------
+    ValueError
+        The minimum is more than there are steps, or nobody can run the rest.
+    """
+    left = num_steps - int(minimum.sum())
+    if left < 0:
+        raise ValueError(
+            f"{num_steps} micro-steps are fewer than the minimum of {int(minimum.sum())}: lower "
+            "the minimum, or raise num_virtual_replicas"
+        )
+    able = np.isfinite(step)
+    if left > 0 and not able.any():
+        raise ValueError("no worker is left to run the micro-steps")
+    allotment = minimum.astype(np.int64)
+    if left == 0:
+        return allotment
+    allotment[able] = _fill(
+        num_steps - int(minimum[~able].sum()), step[able], communication[able], minimum[able]
+    )
+    rest = num_steps - int(allotment.sum())
+    wanted = current if current is not None else allotment
+    # Who is not among the first `rest` has no part in the rest.
+    following = np.where(able, communication + (allotment + 1) * step, np.inf)
+    last = np.partition(following, min(rest, len(following)) - 1)[min(rest, len(following)) - 1]
+    workers = np.flatnonzero(able & (following <= last))
+    heap = [_next_step(w, allotment, step, communication, wanted) for w in workers.tolist()]
+    heapq.heapify(heap)
+    for _ in range(rest):
+        worker = heap[0][2]
+        allotment[worker] += 1
+        heapq.heapreplace(heap, _next_step(worker, allotment, step, communication, wanted))
+    return allotment
+
+
+def _next_step(
+    worker: int, allotment: Integers, step: Floats, communication: Floats, wanted: Integers
+) -> tuple[float, bool, int]:
+    steps = int(allotment[worker]) + 1
+    done = float(communication[worker] + steps * step[worker])
+    return done, steps > int(wanted[worker]), worker
+
+
+def _fill(num_steps: int, step: Floats, communication: Floats, minimum: Integers) -> Integers:
+    """Return an allotment of less than `num_steps` that is a part of the best one."""
+
+    def done_by(time: float) -> Integers:
+        steps = np.floor((time - communication) / step)
+        return np.maximum(minimum, np.minimum(steps, num_steps).astype(np.int64))
+
+    low, high = 0.0, float((communication + num_steps * step).min())
+    for _ in range(64):
+        middle = (low + high) / 2
+        if middle in (low, high):
+            break
+        if int(done_by(middle).sum()) < num_steps:
+            low = middle
+        else:
+            high = middle
+    return done_by(low)
+
+
+@dataclass
+class Decision:
+    """One move of steps: what it was made of, what it promised, and what came true.
+
+    Times are seconds. `came_true` is the slowest worker's round, measured, as the mean of the
+    rounds since (at most three); NaN before the first.
+    """
+
+    round: int
+    step_seconds: tuple[float, ...]  # per worker, as estimated
+    communication_seconds: tuple[float, ...]
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    predicted_before: float  # the slowest worker's round
+    predicted_after: float
+    came_true: float = math.nan
+    rounds_since: int = 0
+
+    @property
+    def moved(self) -> int:
+        """How many steps changed their worker."""
+        return sum(abs(a - b) for a, b in zip(self.before, self.after, strict=True)) // 2
+
+    def __str__(self) -> str:
+        gain = 1 - self.predicted_after / self.predicted_before
+        return (
+            f"round {self.round}: {list(self.before)} -> {list(self.after)}, slowest worker "
+            f"{self.predicted_before:.4g} s -> {self.predicted_after:.4g} s ({gain:.0%} less)"
+        )
+
+
+class _Estimate:
+    """A positive quantity of each worker, in logarithms; vectors of shape (workers,)."""
+
+    def __init__(self, workers: int) -> None:
+        self.level = np.zeros(workers)
+        self.noise = np.full(workers, _FIRST_NOISE)
+        self.count = np.zeros(workers)  # rounds in the mean, at most _MEMORY
+        self.rounds = np.zeros(workers, np.int64)  # seen at all
+        self._sums = np.zeros((2, workers))  # cumulative, upwards and downwards
+        self._last = np.zeros(workers)  # value of the round before
+
+    def observe(self, seconds: Floats) -> None:
+        """Take a round's times; what is not finite and positive is no observation."""
+        seen = np.isfinite(seconds) & (seconds > 0)
+        value = np.log(np.where(seen, seconds, 1.0))
+        first = seen & (self.count == 0)
+        self.level[first] = value[first]
+        deviation = np.where(seen, value - self.level, 0.0)
+        limit = _LIMIT * self.noise
+        limited = np.clip(deviation, -limit, limit)
+        changed = self._detect(seen, limited / self.noise)
+        # An alarm takes two rounds: earlier ones may be from before the change.
+        self.level[changed] = (value[changed] + self._last[changed]) / 2
+        self.count[changed] = 2
+        self._last[seen] = value[seen]
+        steady = seen & ~changed
+        self.count[steady] = np.minimum(self.count[steady] + 1, _MEMORY)
+        self.level[steady] += limited[steady] / self.count[steady]
+        self._follow_noise(steady & ~first, limited)
+        self.rounds[seen] += 1
+
+    def _follow_noise(self, steady: npt.NDArray[np.bool_], limited: Floats) -> None:
+        # 1.2533: standard deviation over mean absolute deviation, of a normal distribution.
+        weight = 1 / np.minimum(np.maximum(self.rounds, 4), _MEMORY)
+        target = 1.2533 * np.abs(limited)
+        noise = self.noise + weight * (target - self.noise)
+        self.noise = np.where(steady, np.maximum(noise, _LEAST_NOISE), self.noise)
+
+    def _detect(self, seen: npt.NDArray[np.bool_], standardised: Floats) -> npt.NDArray[np.bool_]:
+        """Add to the sums; return where the level has changed."""
+        changed = np.zeros(len(seen), np.bool_)
+        for side, sign in enumerate((1.0, -1.0)):
+            sums = np.maximum(0.0, self._sums[side] + sign * standardised - _DRIFT)
+            self._sums[side] = np.where(seen, sums, self._sums[side])
+            changed |= seen & (sums > _ALARM)
+        self._sums[:, changed] = 0
+        return changed
+
+    @property
+    def seconds(self) -> Floats:
+        """The level, in seconds; NaN for a worker that was never seen."""
+        return np.where(self.count > 0, np.exp(self.level), np.nan)
+
+    @property
+    def relative_error(self) -> Floats:
+        """The standard error of the level."""
+        return self.noise / np.sqrt(np.maximum(self.count, 1))
+
+    def forget(self, worker: int) -> None:
+        """Begin anew with a worker."""
+        self.count[worker] = 0
+        self.rounds[worker] = 0
+        self.noise[worker] = _FIRST_NOISE
+        self._sums[:, worker] = 0
+
+
+class StepAllocator:
+    """Moves micro-steps from stragglers to faster workers, from round to round.
+
+    Parameters
+    ----------
+    num_steps
+        K, the micro-steps of a round: the strategy's virtual replicas.
+    num_workers
+        W.
+    minimum
+        Micro-steps that each worker gets at least. With 0, a worker that has none is given one
+        every `probe_rounds` rounds, or nobody would notice that it has recovered.
+    threshold
+        The predicted gain, as a part of the slowest worker's round, below which nothing moves.
+    probe_rounds
+        See `minimum`.
+
+    Raises
+    ------
+    ValueError
+        A number is out of its range, or `num_steps` is less than the minimum of all workers.
+    """
+
+    def __init__(
+        self,
+        num_steps: int,
+        num_workers: int,
+        *,
+        minimum: int = 1,
+        threshold: float = 0.05,
+        probe_rounds: int = 20,
+    ) -> None:
+        if num_steps < 1 or num_workers < 1 or minimum < 0 or probe_rounds < 1:
+            raise ValueError("num_steps, num_workers and probe_rounds are at least 1, minimum 0")
+        if not 0 <= threshold < 1:
+            raise ValueError(f"the threshold {threshold} is not from 0 to less than 1")
+        self._num_steps = num_steps
+        self._minimum = np.full(num_workers, minimum, np.int64)
+        self._active = np.ones(num_workers, np.bool_)
+        self._threshold = threshold
+        self._probe_rounds = probe_rounds
+        self._step = _Estimate(num_workers)
+        self._communication = _Estimate(num_workers)
+        self._idle = np.zeros(num_workers, np.int64)  # rounds without a step
+        self._round = 0
+        self._allotment = best_allotment(
+            num_steps, np.ones(num_workers), np.zeros(num_workers), self._minimum
+        )
+        self.decisions: list[Decision] = []
+
+    @property
+    def allotment(self) -> tuple[int, ...]:
+        """The micro-steps of each worker in the next round."""
+        return tuple(self._allotment.tolist())
+
+    def adopt(self, allotment: Sequence[int]) -> None:
+        """Go on from an allotment that somebody else has set.
+
+        Raises
+        ------
+        ValueError
+            It does not have a number for each worker, or not the sum.
+        """
+        values = np.asarray(allotment, np.int64)
+        if values.shape != self._allotment.shape or (values < 0).any():
+            raise ValueError(f"{list(allotment)} is not a number for each of the workers")
+        if int(values.sum()) != self._num_steps:
+            raise ValueError(
+                f"{list(allotment)} sums to {int(values.sum())}, not to the {self._num_steps} "
+                "micro-steps of a round"
+            )
+        self._allotment = values
+
+    def leave(self, worker: int) -> None:
+        """Give a worker's steps to the others at once: it is gone.
+
+        Raises
+        ------
+        ValueError
+            It was the last one.
+        """
+        active = self._active.copy()
+        active[worker] = False
+        if not active.any():
+            raise ValueError("the last worker cannot leave")
+        self._active = active
+        self._move(self._best(self._times()), self._times())
+
+    def join(self, worker: int) -> None:
+        """Take a worker back; it gets steps once its speed is known, and its minimum now."""
+        if self._active[worker]:
+            return
+        self._active[worker] = True
+        self._step.forget(worker)
+        self._communication.forget(worker)
+        self._move(self._best(self._times()), self._times())
+
+    def observe(
+        self,
+        step_seconds: Sequence[float] | Floats,
+        communication_seconds: Sequence[float] | Floats | None = None,
+    ) -> Decision | None:
+        """Take the times of a round that ran with `allotment`; return the move, if there is one.
+
+        Parameters
+        ----------
+        step_seconds
+            What a micro-step took each worker, waiting excluded, shape (workers,). NaN, infinite
+            or not positive: no report, and the estimate stays as it was.
+        communication_seconds
+            What a worker's own pulls and pushes took, not those it waited for, shape (workers,).
+        """
+        step = np.asarray(step_seconds, np.float64)
+        if step.shape != self._allotment.shape:
+            raise ValueError(f"{step.size} times for {self._allotment.size} workers")
+        communication = (
+            np.full(step.shape, np.nan)
+            if communication_seconds is None
+            else np.asarray(communication_seconds, np.float64)
+        )
+        self._round += 1
+        self._report_outcome(step, communication)
+        self._step.observe(step)
+        self._communication.observe(communication)
+        self._idle = np.where(self._allotment > 0, 0, self._idle + 1)
+        return self._decide()
+
+    def _report_outcome(self, step: Floats, communication: Floats) -> None:
+        if not self.decisions or self.decisions[-1].rounds_since == 3:
+            return
+        times = predicted_times(self._allotment, step, np.nan_to_num(communication))
+        if not np.isfinite(times).all():
+            return
+        last = self.decisions[-1]
+        total = last.came_true * last.rounds_since if last.rounds_since else 0.0
+        last.rounds_since += 1
+        last.came_true = (total + float(times.max())) / last.rounds_since
+
+    def _times(self) -> tuple[Floats, Floats]:
+        """Return the estimated times; a worker of which nothing is known is like the median one."""
+        step = self._step.seconds
+        known = np.isfinite(step) & self._active
+        middle = float(np.median(step[known])) if known.any() else 1.0
+        step = np.where(np.isfinite(step), step, middle)
+        step = np.where(self._active, step, np.inf)
+        return step, np.nan_to_num(self._communication.seconds)
+
+    def _best(self, times: tuple[Floats, Floats]) -> Integers:
+        step, communication = times
+        minimum = np.where(self._active, self._minimum, 0)
+        if int(minimum.sum()) > self._num_steps:
+            minimum = np.zeros_like(minimum)
+        return best_allotment(self._num_steps, step, communication, minimum, self._allotment)
+
+    def _decide(self) -> Decision | None:
+        working = self._active & (self._allotment > 0)
+        if (self._step.rounds[working] < _WARM_UP).any():
+            return None
+        times = self._times()
+        probe = np.flatnonzero(self._active & (self._idle >= self._probe_rounds))
+        if probe.size:
+            return self._probe(int(probe[0]), times)
+        best = self._best(times)
+        if (best == self._allotment).all():
+            return None
+        now = self._predict(self._allotment, times)
+        then = self._predict(best, times)
+        slowest, next_slowest = int(now.argmax()), int(then.argmax())
+        error = self._step.relative_error
+        margin = _CONFIDENCE * math.hypot(error[slowest], error[next_slowest])
+        gain = 1 - float(then.max()) / float(now.max())
+        if gain <= self._threshold + margin:
+            return None
+        return self._move(best, times)
+
+    def _probe(self, worker: int, times: tuple[Floats, Floats]) -> Decision:
+        """Give one step to a worker that has none, from the one that is predicted to be last."""
+        after = self._allotment.copy()
+        after[int(self._predict(after, times).argmax())] -= 1
+        after[worker] += 1
+        self._step.forget(worker)
+        self._step.rounds[worker] = _WARM_UP
+        return self._move(after, times)
+
+    @staticmethod
+    def _predict(allotment: Integers, times: tuple[Floats, Floats]) -> Floats:
+        step, communication = times
+        return predicted_times(allotment, np.where(np.isfinite(step), step, 0.0), communication)
+
+    def _move(self, after: Integers, times: tuple[Floats, Floats]) -> Decision:
+        step, communication = times
+        decision = Decision(
+            self._round,
+            tuple(step.tolist()),
+            tuple(communication.tolist()),
+            self.allotment,
+            tuple(after.tolist()),
+            float(self._predict(self._allotment, times).max()),
+            float(self._predict(after, times).max()),
+        )
+        self._allotment = after
+        self.decisions.append(decision)
+        return decision
