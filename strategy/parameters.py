@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections import defaultdict
 from collections.abc import Sequence
@@ -33,95 +34,97 @@ class Parameter:
     shape
         Fully defined.
     first
-        Whether one contribution makes a step complete, or one of each worker.
+        Whether the first replica's contribution counts, or the sum.
+    on_server
+        Its handle on the server.
+    on_workers
+        Its handle on each worker.
     """
 
     name: str
     server: int
     dtype: tf.DType
     shape: tf.TensorShape
-    first: bool = False
+    first: bool
+    on_server: Any
+    on_workers: Sequence[Any]
 
     @property
     def nbytes(self) -> int:
         """Bytes of the value."""
         return int(self.dtype.size) * int(self.shape.num_elements())
 
-    def handle(self) -> Any:
-        """Return its handle in the current graph, for the device that the graph runs on."""
-        return ops.parameter_handle(
-            self.name,
-            self.dtype,
-            self.shape,
-            server=f"ps:{self.server}",
-            in_graph=True,
-            contributor=0 if self.first else None,
-        )
+    @property
+    def in_program(self) -> Any:
+        """Its handle in the workers' program: the first worker's, free of its device.
+
+        `ParameterTable.on_worker` says what stands for it on the others.
+        """
+        return dataclasses.replace(self.on_workers[0], device=None)
 
 
 class ParameterTable:
     """Names parameters and has them served.
 
-    What contributions go into is shared by all the programs of a strategy: rounds follow each
-    other, so that the gradients of two programs are never on their way together.
-
     Parameters
     ----------
-    workers
-        How many contribute.
-    server_devices
-        Of each parameter server.
+    server_devices, worker_devices
+        Of each parameter server and each worker.
     """
 
-    def __init__(self, workers: int, server_devices: Sequence[str]) -> None:
-        self._workers = workers
-        self._devices = server_devices
+    def __init__(self, server_devices: Sequence[str], worker_devices: Sequence[str]) -> None:
         # What parameters are cut into; 0 leaves it to the engine.
         self.block_bytes = 0
+        self._servers = server_devices
+        self._workers = worker_devices
         self._numbers = itertools.count()
-        self._accumulators: dict[Any, list[Parameter]] = defaultdict(list)
+        # By the first worker's: the resources of all.
+        self._resources: dict[int, list[tf.Tensor]] = {}
 
     def add(
         self, label: str, server: int, dtype: tf.DType, shape: Any, first: bool = False
     ) -> Parameter:
-        """Return a new parameter, served from now on."""
-        shape = tf.TensorShape(shape)
-        parameter = Parameter(f"{next(self._numbers)}/{label}"[:200], server, dtype, shape, first)
-        with tf.init_scope(), tf.device(self._devices[server]):
-            ops.serve([parameter.handle()], contributors=1 if first else self._workers, block_bytes=self.block_bytes)
-        return parameter
+        """Return a new parameter, served from now on.
 
-    def lend(self) -> Lender:
-        """Return what lends accumulators to one program."""
-        return Lender(self, self._accumulators)
+        Parameters
+        ----------
+        label
+            What it is, for people.
+        server
+            Number of the parameter server.
+        dtype
+            Of the tensor; another may travel for it.
+        shape
+            Fully defined.
+        first
+            Whether the first replica's contribution counts, or the sum.
+        """
+        number = next(self._numbers)
+        name = f"{number}/{label}"[:200]
+        dtype, shape = wire.wire_dtype(dtype, label), tf.TensorShape(shape)
 
+        def handle(device: str, contributor: int = 0) -> Any:
+            return ops.parameter_handle(
+                name,
+                dtype,
+                shape,
+                server=f"ps:{server}",
+                device=device,
+                contributor=contributor,
+                priority=number,
+            )
 
-class Lender:
-    """Lends each accumulator once: to one program.
+        on_server = handle(self._servers[server])
+        with tf.init_scope():
+            ops.serve([on_server], len(self._workers), block_bytes=self.block_bytes)
+        on_workers = [handle(device, i) for i, device in enumerate(self._workers)]
+        self._resources[id(on_workers[0].resource)] = [h.resource for h in on_workers]
+        return Parameter(name, server, dtype, shape, first, on_server, on_workers)
 
-    Parameters
-    ----------
-    table
-        Where missing ones are added.
-    pool
-        The accumulators there are, by what they hold.
-    """
-
-    def __init__(self, table: ParameterTable, pool: dict[Any, list[Parameter]]) -> None:
-        self._table = table
-        self._pool = pool
-        self._lent: dict[Any, int] = defaultdict(int)
-
-    def accumulator(
-        self, label: str, server: int, dtype: tf.DType, shape: tf.TensorShape, first: bool
-    ) -> Parameter:
-        """Return one that this program does not use yet."""
-        key = (server, wire.wire_dtype(dtype, label), tuple(shape), first)
-        number = self._lent[key]
-        self._lent[key] += 1
-        if number == len(self._pool[key]):
-            self._pool[key].append(self._table.add(label, server, key[1], shape, first))
-        return self._pool[key][number]
+    def on_worker(self, tensor: tf.Tensor, worker: int) -> tf.Tensor | None:
+        """Return a worker's resource for the first worker's; None if it is of no parameter."""
+        resources = self._resources.get(id(tensor))
+        return None if resources is None else resources[worker]
 
 
 def grouped(parameters: Sequence[Parameter]) -> list[list[int]]:

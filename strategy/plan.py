@@ -51,7 +51,6 @@ class Plan:
         # Variables whose value before the updates is needed.
         self.initial: dict[int, Any] = {}
         self._table = table
-        self._lender = table.lend()
         self._by_source: dict[Any, Contribution] = {}
         self._conditions: dict[int, tf.Tensor] = {}
 
@@ -178,7 +177,7 @@ class Plan:
                 "shape"
             )
         label = f"{'first' if first else 'sum'} for {what}"
-        parameter = self._lender.accumulator(label, server, value.dtype, value.shape, first)
+        parameter = self._table.add(label, server, value.dtype, value.shape, first)
         self._by_source[key] = Contribution(value, parameter, what)
         self.contributions.append(self._by_source[key])
 

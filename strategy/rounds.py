@@ -33,9 +33,20 @@ class Rounds:
         self._strategy = weakref.ref(strategy)
         self._eager: OrderedDict[Any, Round] = OrderedDict()
         self._name: Callable[..., Any] | None = None
-        with tf.device(strategy.extended.chief_device):
-            # Each round takes the next number; a failed one is not repeated.
-            self.number = tf.Variable(0, dtype=tf.int64, trainable=False, name="round")
+        self._device = strategy.extended.chief_device
+        self._counters: list[tf.Variable] = []
+        # Each round takes the next number; a failed one is not repeated.
+        self.number = self.new_counter()
+
+    def new_counter(self) -> tf.Variable:
+        """Return what counts a program's rounds: what it pushes to takes part in no other's."""
+        with tf.init_scope(), tf.device(self._device):
+            counter = private.create_variable(
+                initial_value=tf.constant(0, tf.int64), trainable=False, name="step"
+            )
+        # Functions hold its handle, and its value lives as long as this.
+        self._counters.append(counter)
+        return counter
 
     @contextlib.contextmanager
     def named(self, function: Callable[..., Any]) -> Iterator[None]:
@@ -129,12 +140,15 @@ class Round:
         strategy = self._strategy
         extended = strategy.extended
         with tf.device(extended.chief_device):
-            step = extended.rounds.number.assign_add(1)
+            version = tf.identity(extended.rounds.number.assign_add(1))
+            step = tf.identity(extended.rounds.new_counter().assign_add(1))
             allotment = _allotment(inputs, extended)
             first = tf.cumsum(allotment, exclusive=True)
         program = trace_worker_program(strategy, self._function, inputs)
         outputs = [
-            self._call_worker(worker, program, inputs, tf.identity(step), first[worker], allotment[worker])
+            self._call_worker(
+                worker, program, inputs, [version, step, first[worker], allotment[worker]]
+            )
             for worker in range(extended.worker_count)
         ]
         results = _Results(program, strategy.num_replicas_in_sync, outputs)
@@ -142,7 +156,8 @@ class Round:
             program.plan,
             extended.server_devices,
             strategy.num_replicas_in_sync,
-            tf.identity(step),
+            version,
+            step,
             results.whole,
         )
         servers.build()
@@ -151,10 +166,15 @@ class Round:
             return results.join(servers)
 
     def _call_worker(
-        self, worker: int, program: WorkerProgram, inputs: Sequence[MicroBatches],
-        step: tf.Tensor, first: tf.Tensor, count: tf.Tensor,
+        self,
+        worker: int,
+        program: WorkerProgram,
+        inputs: Sequence[Any],
+        scalars: Sequence[tf.Tensor],
     ) -> list[tf.Tensor]:
+        """Call the program on a worker, with version, step, first replica and their number."""
         extended = self._strategy.extended
+        *_, first, count = scalars
         with tf.device(extended.chief_device):
             parts = [
                 i.on_worker(worker) if isinstance(i, WorkerBatches) else i.part(first, count)
@@ -162,11 +182,12 @@ class Round:
             ]
         tensors = tf.nest.flatten(parts, expand_composites=True)
         captures = [
-            extended.on_worker(tensor, worker) for tensor in private.captured_inputs(program.function)
+            extended.on_worker(tensor, worker)
+            for tensor in private.captured_inputs(program.function)
         ]
         anchor = extended.anchors[worker].handle
         with tf.device(extended.worker_tasks[worker]):
-            return private.call(program.function, [step, first, count, anchor, *tensors], captures)
+            return private.call(program.function, [*scalars, anchor, *tensors], captures)
 
 
 def _allotment(inputs: Sequence[Any], extended: Any) -> tf.Tensor:

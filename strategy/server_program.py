@@ -28,8 +28,10 @@ class ServerPrograms:
         Of each server.
     replicas
         Number of virtual replicas.
-    step
+    version
         The round's number, int64.
+    step
+        The number of the round among the program's, int64.
     gather
         Returns all replicas' rows of a tensor that the workers return.
     """
@@ -39,6 +41,7 @@ class ServerPrograms:
         plan: Plan,
         devices: Sequence[str],
         replicas: int,
+        version: tf.Tensor,
         step: tf.Tensor,
         gather: Callable[[tf.Tensor], tf.Tensor],
     ) -> None:
@@ -46,6 +49,7 @@ class ServerPrograms:
         self._trace = plan.trace
         self._devices = devices
         self._replicas = replicas
+        self._version = version
         self._step = step
         self._gather = gather
         self._collected: dict[int, tf.Tensor] = {}
@@ -81,9 +85,9 @@ class ServerPrograms:
         parameters = [self._plan.pulled_parameter(v) for v in variables]
         for group in grouped(parameters):
             with tf.device(self._devices[parameters[group[0]].server]):
-                handles = [parameters[i].handle() for i in group]
+                handles = [parameters[i].on_server for i in group]
                 values = [wire.encode(v.get().read_value(), v.name) for v in map(variables.__getitem__, group)]
-                ops.publish_many(handles, values, self._step)
+                ops.publish_many(handles, values, self._version)
 
     def _collect(self) -> None:
         contributions = self._plan.contributions
@@ -94,7 +98,7 @@ class ServerPrograms:
 
     def _collect_group(self, contributions: Sequence[Contribution]) -> None:
         with tf.device(self._devices[contributions[0].parameter.server]):
-            values = ops.collect_many([c.parameter.handle() for c in contributions], self._step)
+            values = ops.collect_many([c.parameter.on_server for c in contributions], self._step)
             for contribution, value in zip(contributions, values, strict=True):
                 self._collected[id(contribution)] = wire.decode(value, contribution.value.dtype)
 

@@ -119,7 +119,6 @@ class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: i
                         token,
                         _listen_address(address),
                         transport=transport,
-                        contributor=i,
                     )
                     if job == "ps":
                         addresses[f"{job}:{i}"] = started

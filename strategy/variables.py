@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from tf_rdmabatch.strategy import _tensorflow as private
 from tf_rdmabatch.strategy import trace as traces
-from tf_rdmabatch.strategy import wire
 from tf_rdmabatch.strategy.parameters import Parameter, ParameterTable
 
 
@@ -50,8 +49,7 @@ class ServerVariable(private.ps_values.CachingVariable):  # type: ignore[misc, n
     def parameter(self, table: ParameterTable) -> Parameter:
         """Return the parameter that workers pull."""
         if self._parameter is None:
-            dtype = wire.wire_dtype(self.dtype, self.name)
-            self._parameter = table.add(self.name, self.server, dtype, self.shape)
+            self._parameter = table.add(self.name, self.server, self.dtype, self.shape)
         return self._parameter
 
     def read_value(self) -> tf.Tensor:

@@ -117,7 +117,7 @@ def trace_worker_program(
     program_graph: Any = None
 
     @tf.function(autograph=False)  # type: ignore[misc]
-    def program(step: Any, first: Any, micro_steps: Any, anchor: Any, *tensors: Any) -> Any:
+    def program(version: Any, step: Any, first: Any, micro_steps: Any, anchor: Any, *tensors: Any) -> Any:
         del anchor
         nonlocal program_graph
         program_graph = private.current_graph()
@@ -125,8 +125,8 @@ def trace_worker_program(
         scalars = [tf.TensorSpec([], tf.int64)] * 4
         specs = _flat_specs([i.value_spec for i in inputs])
         one = tf.function(replica, autograph=False).get_concrete_function(*scalars, *specs)
-        captures = _pulled(trace, plan, one, step)
-        _skip_without_replicas(plan, step, micro_steps)
+        captures = _pulled(trace, plan, one, version)
+        _push_nothing(plan, step, micro_steps)
 
         def run_one(micro_step: Any) -> list[tf.Tensor]:
             values = [part.value_of(micro_step) for part in parts]
@@ -139,7 +139,7 @@ def trace_worker_program(
     scalar = tf.TensorSpec([], tf.int64)
     anchor = tf.TensorSpec([], tf.resource)
     specs = [_any_rows(s) for s in _flat_specs(part_specs)]
-    concrete = program.get_concrete_function(scalar, scalar, scalar, anchor, *specs)
+    concrete = program.get_concrete_function(scalar, scalar, scalar, scalar, anchor, *specs)
     return WorkerProgram(concrete, plan, outputs)
 
 
@@ -170,48 +170,44 @@ def _any_rows(spec: tf.TensorSpec) -> tf.TensorSpec:
     return tf.TensorSpec(shape, spec.dtype)
 
 
-def _pulled(trace: ReplicaTrace, plan: Plan, one: Any, step: tf.Tensor) -> list[tf.Tensor]:
+def _pulled(trace: ReplicaTrace, plan: Plan, one: Any, version: tf.Tensor) -> list[tf.Tensor]:
     """Pull what the replica reads; return what stands for the tensors that it captured."""
     values = {}
-    pulled = [(plan.pulled_parameter(variable), stand_in, variable) for variable, stand_in in trace.pulls.values()]
-    for group in grouped([p for p, _, _ in pulled]):
-        tensors = ops.pull_many([pulled[i][0].handle() for i in group], step)
+    pulls = list(trace.pulls.values())
+    parameters = [plan.pulled_parameter(variable) for variable, _ in pulls]
+    for group in grouped(parameters):
+        tensors = ops.pull_many([parameters[i].in_program for i in group], version)
         for i, tensor in zip(group, tensors, strict=True):
-            _, stand_in, variable = pulled[i]
+            variable, stand_in = pulls[i]
             values[id(stand_in)] = wire.decode(tensor, variable.dtype)
     return [values.get(id(t), t) for t in private.captured_inputs(one)]
 
 
 def _push(plan: Plan, step: Any, micro_step: Any, micro_steps: Any, number: Any) -> None:
-    sums = [c for c in plan.contributions if not c.parameter.first]
-    for group in grouped([c.parameter for c in sums]):
-        handles = [_outer_handle(plan, sums[i].parameter) for i in group]
-        values = [wire.encode(sums[i].value, sums[i].what) for i in group]
-        ops.push_many(handles, values, step, micro_step, micro_steps)
-    firsts = [c for c in plan.contributions if c.parameter.first]
-    if not firsts:
-        return
-    handles = [_outer_handle(plan, c.parameter) for c in firsts]
-    values = [wire.encode(c.value, c.what) for c in firsts]
-
-    def push_firsts() -> None:
-        for group in grouped([c.parameter for c in firsts]):
-            ops.push_many([handles[i] for i in group], [values[i] for i in group], step, 0, 1)
-
-    tf.cond(tf.equal(number, 0), push_firsts, lambda: None)
+    for first in (False, True):
+        some = [c for c in plan.contributions if c.parameter.first == first]
+        for group in grouped([c.parameter for c in some]):
+            ops.push_many(
+                [some[i].parameter.in_program for i in group],
+                [wire.encode(some[i].value, some[i].what) for i in group],
+                step,
+                micro_step,
+                micro_steps,
+                reduction="first" if first else "sum",
+                first_replica=number - micro_step,
+            )
 
 
-def _outer_handle(plan: Plan, parameter: Parameter) -> Any:
-    """Return a handle that is made once a round, outside of the loop over the replicas."""
-    with private.outside_dependencies(plan.trace.program_graph):
-        return parameter.handle()
+def _push_nothing(plan: Plan, step: Any, micro_steps: Any) -> None:
+    """Contribute nothing, on a worker without replicas."""
+    handles = [c.parameter.in_program for c in plan.contributions]
+    if handles:
 
+        def push() -> None:
+            for group in grouped([c.parameter for c in plan.contributions]):
+                ops.push_nothing([handles[i] for i in group], step)
 
-def _skip_without_replicas(plan: Plan, step: Any, micro_steps: Any) -> None:
-    parameters = [c.parameter for c in plan.contributions if not c.parameter.first]
-    if parameters:
-        handles = [p.handle() for p in parameters]
-        tf.cond(tf.equal(micro_steps, 0), lambda: ops.skip_many(handles, step), lambda: None)
+        tf.cond(tf.equal(micro_steps, 0), push, lambda: None)
 
 
 def _run_all(

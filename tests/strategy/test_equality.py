@@ -119,3 +119,19 @@ def test_embedding(runners: MakeRunner, optimizer: str) -> None:
 @pytest.mark.parametrize("case", ["subclassed", "batch_logs"])
 def test_model(runners: MakeRunner, case: str) -> None:
     compare(runners, f"keras_cases:{case}", allotment=[1, 3])
+
+
+@pytest.mark.parametrize("case", ["raw", "reductions", "saved", "written_by_chief"])
+def test_loop(runners: MakeRunner, case: str) -> None:
+    compare(runners, f"loop_cases:{case}", allotment=[1, 3])
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+def test_loop_on_two_servers(runners: MakeRunner, servers: int) -> None:
+    compare(runners, "loop_cases:reductions", 2, servers, allotment=[3, 1])
+
+
+def test_datasets_of_each_worker(runners: MakeRunner) -> None:
+    found = runners("cluster", 4, 2, 1).run("loop_cases:worker_datasets", allotment=[1, 3])
+    assert found["seen"].tolist() == [1] * 96
+    assert found["eager"] == 16

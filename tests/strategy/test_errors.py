@@ -1,0 +1,81 @@
+"""Each mistake gets one clear error, where it is made."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from conftest import MakeRunner
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.mark.parametrize(
+    ("case", "expected"),
+    [
+        ("bad_allotment", "ValueError: the allotment [1, 1] has to give each of the 2 workers"),
+        ("coordinator", "RuntimeError: a ClusterCoordinator schedules asynchronous steps"),
+        ("small_batch", "ValueError: the dataset's batches have 2 examples, fewer than the 4"),
+        ("variable_in_run", "create it before, in strategy.scope()"),
+        ("merge_call", "use tf.distribute.get_replica_context().all_reduce"),
+        ("printed_reduction", "is known on the parameter servers alone"),
+        ("nested_function", "is written inside a nested tf.function"),
+        ("scatter", "write Variable:0.assign(tf.tensor_scatter_nd_"),
+        ("next_in_replica", "strategy.run(function, args=(next(iterator),))"),
+        ("two_steps_in_one", "call strategy.run once for each of these steps"),
+        ("failing_replica", "InvalidArgumentError"),
+    ],
+)
+def test_mistake(runners: MakeRunner, case: str, expected: str) -> None:
+    found = runners("cluster", 4, 2, 1).run(f"error_cases:{case}", timeout=60)
+    assert expected in str(found["message"])
+
+
+CLUSTER = {"worker": ["127.0.0.1:1"], "ps": ["127.0.0.1:2"], "chief": ["127.0.0.1:3"]}
+
+
+@pytest.mark.parametrize(
+    ("call", "config", "expected"),
+    [
+        ("ParameterServerStrategy()", None, "there is no cluster, since TF_CONFIG is not set"),
+        ("ParameterServerStrategy()", "{", "TF_CONFIG is not JSON"),
+        (
+            "ParameterServerStrategy()",
+            {"cluster": CLUSTER, "task": {"type": "worker", "index": 0}},
+            "this process is worker:0 of the cluster, which serves",
+        ),
+        (
+            "ParameterServerStrategy()",
+            {"cluster": {"worker": ["127.0.0.1:1"]}, "task": {"type": "chief", "index": 0}},
+            "the cluster has no ps task",
+        ),
+        (
+            "serve()",
+            {"cluster": CLUSTER, "task": {"type": "chief", "index": 0}},
+            "serve() is for worker and ps tasks, and this process is chief",
+        ),
+        ("ParameterServerStrategy(consistency='ssp')", None, "consistency is 'bsp' or 'asp'"),
+    ],
+)
+def test_role(call: str, config: object, expected: str) -> None:
+    environment = {k: v for k, v in os.environ.items() if k != "TF_CONFIG"}
+    if config is not None:
+        environment["TF_CONFIG"] = config if isinstance(config, str) else json.dumps(config)
+    done = subprocess.run(
+        [sys.executable, "-c", f"import tf_rdmabatch; tf_rdmabatch.{call}"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert expected in done.stderr
+
+
+def test_import_loads_no_tensorflow() -> None:
+    check = "import sys, tf_rdmabatch; dir(tf_rdmabatch); assert 'tensorflow' not in sys.modules"
+    subprocess.run([sys.executable, "-c", check], check=True, timeout=60)
