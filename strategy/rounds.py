@@ -158,7 +158,7 @@ class Round:
             strategy.num_replicas_in_sync,
             version,
             step,
-            results.whole,
+            results.rows,
         )
         servers.build()
         self._results[private.current_graph()] = results
@@ -225,6 +225,15 @@ class _Results:
         # The tensors of this graph are not wanted any more.
         self._outputs = ()
         return joined
+
+    def rows(self, tensor: tf.Tensor) -> tf.Tensor:
+        """Return all replicas' rows of a tensor that the workers return, in one tensor."""
+        whole = self.whole(tensor)
+        # Tensors of one shape are stacked, the others follow each other already.
+        return tf.reshape(whole, [-1, *whole.shape[2:]]) if self._is_stacked(tensor) else whole
+
+    def _is_stacked(self, tensor: tf.Tensor) -> bool:
+        return bool(tensor.shape.is_fully_defined())
 
     def whole(self, tensor: tf.Tensor) -> tf.Tensor:
         """Return all replicas' values of a tensor that the workers return, on one another."""

@@ -31,7 +31,7 @@ def raw(strategy: Any) -> dict[str, Any]:
     def replica() -> Any:
         number = tf.cast(tf.distribute.get_replica_context().replica_id_in_sync_group, tf.float32)
         for variable in variables.values():
-            variable.assign_add([number + 1.0, number])
+            variable.assign_add(tf.stack([number + 1.0, number]))
         local.assign_add(number)
         return number, variables["none"].read_value()
 
@@ -75,7 +75,7 @@ def reductions(strategy: Any) -> dict[str, Any]:
     }
 
 
-def worker_datasets(strategy: Any, end: bool = False) -> dict[str, Any]:
+def worker_datasets(strategy: Any) -> dict[str, Any]:
     """Each worker has a dataset of its own: every number is seen once, in as many rounds."""
 
     def make(context: Any) -> tf.data.Dataset:
@@ -104,7 +104,6 @@ def worker_datasets(strategy: Any, end: bool = False) -> dict[str, Any]:
         except tf.errors.OutOfRangeError:
             break
     eager = sum(int(tf.size(v)) for v in strategy.experimental_local_results(next(iter(dataset))))
-    del end
     return {"seen": seen.numpy(), "eager": np.asarray(eager)}
 
 
