@@ -1,4 +1,4 @@
-"""TensorFlow's private interfaces: all that the strategy uses of them, checked with TensorFlow 2.21.
+"""All that the strategy uses of TensorFlow's private interfaces, checked with TensorFlow 2.21.
 
 Beside each import and in each function stands what is relied on.
 """
@@ -14,21 +14,15 @@ import tensorflow as tf
 # InternalPlaceholderContext: how a TypeSpec makes a placeholder in a graph.
 from tensorflow.core.function.trace_type import trace_type_builder
 
-# The subclassed strategy and its Extended's hooks; ReplicaContext and UpdateContext.
-from tensorflow.python.distribute import distribute_lib
-
-# DistributedIterator: the class whose instances Keras iterates inside its tf.function.
-from tensorflow.python.distribute import input_lib
-from tensorflow.python.distribute import parameter_server_strategy_v2 as pss
-
-# CachingVariable: a variable's wrapper that forwards to `_v`, operators and checkpoints included.
-from tensorflow.python.distribute import ps_values
-
 # compute_batch_size: what the other strategies cut batches by.
 from tensorflow.python.data.experimental.ops import distribute as distribute_data
 
+# The subclassed strategy and its Extended's hooks; ReplicaContext and UpdateContext.
+# DistributedIterator: the class whose instances Keras iterates inside its tf.function.
+# CachingVariable: a variable's wrapper that forwards to `_v`, operators and checkpoints included.
 # PerReplica: its `_values`, which a subclass may compute.
-from tensorflow.python.distribute import values
+from tensorflow.python.distribute import distribute_lib, input_lib, ps_values, values
+from tensorflow.python.distribute import parameter_server_strategy_v2 as pss
 
 # record_operation and variable_accessed: how a pull is a variable's read to a GradientTape.
 from tensorflow.python.eager import context, record, tape

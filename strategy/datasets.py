@@ -30,7 +30,7 @@ def _micro_batch_size(batch: Any, replicas: int) -> int | None:
     return rows // replicas if rows and rows % replicas == 0 else None
 
 
-class BatchDataset(private.input_lib._IterableInput):  # type: ignore[misc, name-defined]
+class BatchDataset(private.input_lib._IterableInput):  # type: ignore[misc]
     """A dataset of global batches that the chief reads.
 
     Parameters
@@ -53,7 +53,10 @@ class BatchDataset(private.input_lib._IterableInput):  # type: ignore[misc, name
             return BatchIterator(self._strategy, iter(self._dataset))
 
     def _refuse_small(self, dataset: tf.data.Dataset) -> None:
-        size, replicas = int(private.compute_batch_size(dataset)), self._strategy.num_replicas_in_sync
+        size, replicas = (
+            int(private.compute_batch_size(dataset)),
+            self._strategy.num_replicas_in_sync,
+        )
         if 0 <= size < replicas:
             raise ValueError(
                 f"the dataset's batches have {size} examples, fewer than the {replicas} virtual "
@@ -80,7 +83,7 @@ def element_spec(spec: Any, replicas: int) -> Any:
     )
 
 
-class BatchIterator(private.input_lib.DistributedIterator):  # type: ignore[misc, name-defined]
+class BatchIterator(private.input_lib.DistributedIterator):  # type: ignore[misc]
     """Iterates over a `BatchDataset`, in eager mode or inside a `tf.function`.
 
     Parameters

@@ -18,7 +18,7 @@ from tf_rdmabatch.strategy.variables import LocalVariable, ServerVariable
 from tf_rdmabatch.strategy.worker_datasets import WorkerDatasets
 
 
-class SynchronousExtended(private.pss.ParameterServerStrategyV2Extended):  # type: ignore[misc, name-defined]
+class SynchronousExtended(private.pss.ParameterServerStrategyV2Extended):  # type: ignore[misc]
     """Behaviour under ``consistency="bsp"``.
 
     Parameters
@@ -80,12 +80,9 @@ class SynchronousExtended(private.pss.ParameterServerStrategyV2Extended):  # typ
 
     @allotment.setter
     def allotment(self, value: Sequence[int]) -> None:
-        counts = tuple(value)
-        if (
-            len(counts) != self.worker_count
-            or not all(isinstance(c, int) and c >= 0 for c in counts)
-            or sum(counts) != self._replicas
-        ):
+        counts = tuple(int(count) for count in value)
+        fits = len(counts) == self.worker_count and sum(counts) == self._replicas
+        if not fits or min(counts) < 0:
             raise ValueError(
                 f"the allotment {value!r} has to give each of the {self.worker_count} workers a "
                 f"number of replicas, from 0, that add up to the {self._replicas} virtual replicas"
@@ -140,7 +137,8 @@ class SynchronousExtended(private.pss.ParameterServerStrategyV2Extended):  # typ
         aggregation = kwargs.pop("aggregation", None) or tf.VariableAggregation.NONE
         name = kwargs.pop("name", None) or "Variable"
         kwargs.pop("colocate_with", None)
-        initial, shape, dtype = (kwargs.pop(k, None) for k in ("initial_value", "shape", "dtype"))
+        kwargs.pop("shape", None)
+        initial, dtype = kwargs.pop("initial_value", None), kwargs.pop("dtype", None)
         value = tf.convert_to_tensor(initial() if callable(initial) else initial, dtype)
         owners = self.owners()
         parts = []
@@ -170,14 +168,21 @@ class SynchronousExtended(private.pss.ParameterServerStrategyV2Extended):  # typ
 
     def _replica_ctx_all_reduce(self, reduce_op: Any, value: Any, options: Any = None) -> Any:
         del options
-        trace = traces.active()
-        return [trace.all_reduce(reduce_op, t) for t in value] if isinstance(value, list | tuple) else trace.all_reduce(reduce_op, value)
+        trace = traces.current()
+        if isinstance(value, list | tuple):
+            return [trace.all_reduce(reduce_op, v) for v in value]
+        return trace.all_reduce(reduce_op, value)
 
     def _replica_ctx_update(
-        self, var: Any, fn: Callable[..., Any], args: Any = (), kwargs: Any = None, group: bool = True
+        self,
+        var: Any,
+        fn: Callable[..., Any],
+        args: Any = (),
+        kwargs: Any = None,
+        group: bool = True,
     ) -> None:
         del group
-        traces.active().update(var, fn, args, kwargs)
+        traces.current().update(var, fn, args, kwargs)
 
     def _update(self, var: Any, fn: Callable[..., Any], args: Any, kwargs: Any, group: bool) -> Any:
         device = self.server_devices[var.server] if isinstance(var, ServerVariable) else var.device

@@ -14,7 +14,6 @@ import tensorflow as tf
 from tf_rdmabatch import ops
 from tf_rdmabatch.strategy import wire
 
-
 # Parameters of up to this size share ops.
 SMALL_BYTES = 64 << 10
 

@@ -11,20 +11,20 @@ from tf_rdmabatch.strategy import _tensorflow as private
 from tf_rdmabatch.strategy import trace as traces
 
 
-class VirtualReplicaContext(private.distribute_lib.ReplicaContext):  # type: ignore[misc, name-defined]
+class VirtualReplicaContext(private.distribute_lib.ReplicaContext):  # type: ignore[misc]
     """Context of a virtual replica, whose number is a tensor."""
 
     def all_gather(self, value: Any, axis: int, options: Any = None) -> Any:
         """Return all replicas' values, joined along `axis`, as a value for updates and results."""
         del options
-        trace = traces.active()
-        assert trace is not None
-        gather = trace.gather
+        gather = traces.current().gather
 
         def join(tensor: Any) -> tf.Tensor:
             tensor = tf.convert_to_tensor(tensor)
             if tensor.shape.rank == 0:
-                raise ValueError("all_gather needs tensors of rank 1 or more: reshape scalars to [1]")
+                raise ValueError(
+                    "all_gather needs tensors of rank 1 or more: reshape scalars to [1]"
+                )
             if tensor.shape.rank is None:
                 raise ValueError("all_gather needs tensors whose rank is known")
             if axis % tensor.shape.rank == 0:

@@ -195,7 +195,7 @@ def _allotment(inputs: Sequence[Any], extended: Any) -> tf.Tensor:
     for batches in inputs:
         if isinstance(batches, WorkerBatches):
             return batches.allotment
-    return extended.allotment_variable.read_value()  # type: ignore[no-any-return]
+    return extended.allotment_variable.read_value()
 
 
 class _Results:
@@ -219,9 +219,11 @@ class _Results:
                 joined += returned[tensor.ref()]
                 continue
             for i in range(self._replicas):
-                joined.append(
-                    servers.output(tensor, lambda leaf, i=i: returned[leaf.ref()][i], done[i])
-                )
+
+                def of_replica(leaf: tf.Tensor, i: int = i) -> tf.Tensor:
+                    return returned[leaf.ref()][i]
+
+                joined.append(servers.output(tensor, of_replica, done[i]))
         # The tensors of this graph are not wanted any more.
         self._outputs = ()
         return joined
@@ -246,12 +248,12 @@ class _Results:
         index = next(i for i, t in enumerate(outputs.returned) if t is tensor)
         whole = self.whole(tensor)
         if outputs.stacked[index]:
-            return tf.unstack(whole, num=self._replicas)  # type: ignore[no-any-return]
+            return list(tf.unstack(whole, num=self._replicas))
         # After the tensors come the numbers of rows of those that differ.
         rows = len(outputs.returned) + outputs.stacked[:index].count(False)
         sizes = tf.concat([output[rows] for output in self._outputs], 0)
         sizes = tf.ensure_shape(sizes, [self._replicas])
-        return tf.split(whole, sizes, num=self._replicas)  # type: ignore[no-any-return]
+        return list(tf.split(whole, sizes, num=self._replicas))
 
     def pack(self, tensors: Sequence[tf.Tensor]) -> Any:
         """Return the replica function's result, with per-replica values for its tensors."""

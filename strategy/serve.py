@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_rdmabatch import ops as _ops  # noqa: F401  The server runs the library's ops.
+from tf_rdmabatch.cli import CommandError
 from tf_rdmabatch.strategy.resolver import find_resolver, require_server
 
 LOGGER = logging.getLogger("tf_rdmabatch")
@@ -94,8 +95,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from tf_rdmabatch.cli import CommandError
-
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     try:
         serve(linger=options.linger)

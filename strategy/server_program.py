@@ -86,7 +86,10 @@ class ServerPrograms:
         for group in grouped(parameters):
             with tf.device(self._devices[parameters[group[0]].server]):
                 handles = [parameters[i].on_server for i in group]
-                values = [wire.encode(v.get().read_value(), v.name) for v in map(variables.__getitem__, group)]
+                values = [
+                    wire.encode(v.get().read_value(), v.name)
+                    for v in map(variables.__getitem__, group)
+                ]
                 ops.publish_many(handles, values, self._version)
 
     def _collect(self) -> None:
@@ -147,9 +150,7 @@ class ServerPrograms:
         return tf.nest.pack_sequence_as(value, lifted, expand_composites=True)
 
     def _lift(self, tensor: tf.Tensor, server: int) -> tf.Tensor:
-        return copy_into_current_graph(
-            tensor, lambda t: self._leaf(t, server), self._done[server]
-        )
+        return copy_into_current_graph(tensor, lambda t: self._leaf(t, server), self._done[server])
 
     def _leaf(self, tensor: tf.Tensor, server: int) -> tf.Tensor | None:
         if not self._plan.is_leaf(tensor):

@@ -22,7 +22,7 @@ LOGGER = logging.getLogger("tf_rdmabatch")
 REPLICAS_PER_WORKER = 2
 
 
-class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: ignore[misc, name-defined]
+class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: ignore[misc]
     """Parameter-server training whose parameters travel through the batched RDMA engine.
 
     Made in the chief's process; the others call `tf_rdmabatch.serve`. Synchronous training gives

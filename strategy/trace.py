@@ -25,6 +25,14 @@ class _Active(threading.local):
 _active = _Active()
 
 
+def current() -> ReplicaTrace:
+    """Return the trace that the current graph is part of, which there has to be."""
+    trace = active()
+    if trace is None:
+        raise RuntimeError("this is for replicas: call it in a function that strategy.run calls")
+    return trace
+
+
 def active() -> ReplicaTrace | None:
     """Return the trace that the current graph is part of, if any."""
     trace = _active.trace
@@ -108,6 +116,7 @@ class ReplicaTrace:
         self.replicas = replicas
         self.graph: Any = None
         self.replica: Any = None
+        # Of the program that calls the replica function in a loop.
         self.program_graph: Any = None
         # A stand-in in the program's graph for each pulled variable, in the order of use.
         self.pulls: dict[int, tuple[Any, tf.Tensor]] = {}
@@ -175,14 +184,10 @@ class ReplicaTrace:
         value = self._hoist(value)
         return self._pend(Gathered(value), value.dtype, [None, *value.shape[1:]])
 
-    def update(
-        self, variable: Any, function: Callable[..., Any], args: Any, kwargs: Any
-    ) -> None:
+    def update(self, variable: Any, function: Callable[..., Any], args: Any, kwargs: Any) -> None:
         """Have the variable's server call ``function(variable, *args, **kwargs)``."""
         branch = self._branch(variable)
-        args, kwargs = tf.nest.map_structure(
-            lambda a: self._hoist(a), (list(args), dict(kwargs or {}))
-        )
+        args, kwargs = tf.nest.map_structure(self._hoist, (list(args), dict(kwargs or {})))
         self.events.append(Update(variable, function, args, kwargs, branch, average=True))
         self._snapshot(variable)
 

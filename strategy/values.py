@@ -10,7 +10,7 @@ import tensorflow as tf
 from tf_rdmabatch.strategy import _tensorflow as private
 
 
-class MicroBatches(private.values.PerReplica):  # type: ignore[misc, name-defined]
+class MicroBatches(private.values.PerReplica):  # type: ignore[misc]
     """The micro-batches of all virtual replicas: a batch, and where each begins.
 
     It passes through a `tf.function` as these two tensors, so that a worker can be sent the rows of
@@ -136,7 +136,7 @@ class MicroBatchesSpec(tf.TypeSpec):  # type: ignore[misc]
         return MicroBatches(rows, bounds, self._replicas, self._size)
 
 
-class WorkerBatches(private.values.PerReplica):  # type: ignore[misc, name-defined]
+class WorkerBatches(private.values.PerReplica):  # type: ignore[misc]
     """The micro-batches of all virtual replicas, on the workers that read them.
 
     Parameters

@@ -12,7 +12,7 @@ from tf_rdmabatch.strategy import trace as traces
 from tf_rdmabatch.strategy.parameters import Parameter, ParameterTable
 
 
-class ServerVariable(private.ps_values.CachingVariable):  # type: ignore[misc, name-defined]
+class ServerVariable(private.ps_values.CachingVariable):  # type: ignore[misc]
     """A variable on a parameter server.
 
     In a replica a read is a pull and an assignment a push, applied by the server once a round;
@@ -132,7 +132,7 @@ for _method in (
     setattr(ServerVariable, _method, _refuse_in_replica(_method))
 
 
-class LocalVariable(private.ps_values.CachingVariable):  # type: ignore[misc, name-defined]
+class LocalVariable(private.ps_values.CachingVariable):  # type: ignore[misc]
     """A variable that is synchronised when it is read, such as a metric's.
 
     Each worker has a row for each virtual replica. A replica reads and writes its own row, without
@@ -210,7 +210,10 @@ class LocalVariable(private.ps_values.CachingVariable):  # type: ignore[misc, na
         for worker, part in enumerate(self.parts):
             part.assign(
                 tf.stack(
-                    [r if o == worker else tf.zeros_like(r) for r, o in zip(rows, owners, strict=True)]
+                    [
+                        r if o == worker else tf.zeros_like(r)
+                        for r, o in zip(rows, owners, strict=True)
+                    ]
                 )
             )
 
@@ -240,8 +243,8 @@ class LocalVariable(private.ps_values.CachingVariable):  # type: ignore[misc, na
             return self._update_row(op, delta, trace)
         if self._aggregation == tf.VariableAggregation.SUM:
             raise ValueError(
-                f"{self.name} holds a part of a sum in each replica: outside of strategy.run it can "
-                "be assigned, not added to"
+                f"{self.name} holds a part of a sum in each replica: outside of strategy.run it "
+                "can be assigned, not added to"
             )
         self.assign_rows([row + sign * delta for row in self.rows()])
         return self

@@ -11,7 +11,7 @@ from tf_rdmabatch.strategy import _tensorflow as private
 from tf_rdmabatch.strategy.values import WorkerBatches, WorkerBatchesSpec
 
 
-class WorkerDatasets(private.input_lib._IterableInput):  # type: ignore[misc, name-defined]
+class WorkerDatasets(private.input_lib._IterableInput):  # type: ignore[misc]
     """One dataset on each worker, whose elements are the micro-batches of the worker's replicas.
 
     Parameters
@@ -42,7 +42,9 @@ class WorkerDatasets(private.input_lib._IterableInput):  # type: ignore[misc, na
 
     def __iter__(self) -> Any:
         iterators = []
-        for dataset, device in zip(self._datasets, self._strategy.extended.worker_cpus, strict=True):
+        for dataset, device in zip(
+            self._datasets, self._strategy.extended.worker_cpus, strict=True
+        ):
             with tf.device(device):
                 iterators.append(iter(dataset))
         return WorkerIterator(self._strategy, iterators)
@@ -64,7 +66,7 @@ def worker_element_spec(spec: Any, strategy: Any) -> Any:
     return tf.nest.map_structure(lambda s: WorkerBatchesSpec(s, workers, replicas), spec)
 
 
-class WorkerIterator(private.input_lib.DistributedIterator):  # type: ignore[misc, name-defined]
+class WorkerIterator(private.input_lib.DistributedIterator):  # type: ignore[misc]
     """Iterates over `WorkerDatasets`: in each step over as many elements as there are replicas.
 
     A worker whose dataset has ended gives its replicas empty micro-batches, until all have ended.
@@ -168,9 +170,9 @@ def _take_or_end(iterator: WorkerIterator) -> list[_Part]:
         return [(rows, tf.identity(sizes)) for rows, sizes in parts]
 
 
-@tf.function(autograph=False, reduce_retracing=True)  # type: ignore[misc]
+@tf.function(autograph=False, reduce_retracing=True)  # type: ignore[untyped-decorator]
 def _take_elements(iterator: Any, count: tf.Tensor) -> Any:
-    """Return the rows of the next `count` elements, each one's number of rows, and if any is left."""
+    """Return the rows of the next `count` elements, how many each has, and if any is left."""
     specs = tf.nest.flatten(iterator.element_spec)
     size = tf.cast(count, tf.int32)
     arrays = [

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tf_rdmabatch import ops
 from tf_rdmabatch.strategy import _tensorflow as private
 from tf_rdmabatch.strategy import wire
-from tf_rdmabatch.strategy.parameters import Parameter, grouped
+from tf_rdmabatch.strategy.parameters import grouped
 from tf_rdmabatch.strategy.plan import Plan
 from tf_rdmabatch.strategy.replica_context import VirtualReplicaContext
 from tf_rdmabatch.strategy.trace import ReplicaTrace
@@ -99,12 +99,14 @@ def trace_worker_program(
     # WorkerBatches become the MicroBatches that each worker has.
     inputs = [i.on_worker(0) if isinstance(i, WorkerBatches) else i for i in inputs]
     part_specs = [tf.type_spec_from_value(i) for i in inputs]
-    trace = ReplicaTrace(strategy.num_replicas_in_sync)
-    plan = Plan(trace, extended.parameters)
-    outputs = ReplicaOutputs()
+    program_graph: Any = None
+    # Of the last trace: a tf.function traces again where the first time created variables.
+    plan, outputs = Plan(ReplicaTrace(0), extended.parameters), ReplicaOutputs()
 
     def replica(step: Any, micro_step: Any, micro_steps: Any, number: Any, *tensors: Any) -> Any:
-        # A tf.function that is called in a replica may be traced again; the strategy's is not.
+        nonlocal plan, outputs
+        trace = ReplicaTrace(strategy.num_replicas_in_sync)
+        plan, outputs = Plan(trace, extended.parameters), ReplicaOutputs()
         context = VirtualReplicaContext(strategy, tf.cast(number, tf.int32))
         values = _pack([i.value_spec for i in inputs], tensors)
         with trace.activate(program_graph, private.current_graph(), number), context:
@@ -114,10 +116,10 @@ def trace_worker_program(
         _push(plan, step, micro_step, micro_steps, number)
         return outputs.returned
 
-    program_graph: Any = None
-
-    @tf.function(autograph=False)  # type: ignore[misc]
-    def program(version: Any, step: Any, first: Any, micro_steps: Any, anchor: Any, *tensors: Any) -> Any:
+    @tf.function(autograph=False)  # type: ignore[untyped-decorator]
+    def program(
+        version: Any, step: Any, first: Any, micro_steps: Any, anchor: Any, *tensors: Any
+    ) -> Any:
         del anchor
         nonlocal program_graph
         program_graph = private.current_graph()
@@ -125,7 +127,7 @@ def trace_worker_program(
         scalars = [tf.TensorSpec([], tf.int64)] * 4
         specs = _flat_specs([i.value_spec for i in inputs])
         one = tf.function(replica, autograph=False).get_concrete_function(*scalars, *specs)
-        captures = _pulled(trace, plan, one, version)
+        captures = _pulled(plan, one, version)
         _push_nothing(plan, step, micro_steps)
 
         def run_one(micro_step: Any) -> list[tf.Tensor]:
@@ -170,10 +172,10 @@ def _any_rows(spec: tf.TensorSpec) -> tf.TensorSpec:
     return tf.TensorSpec(shape, spec.dtype)
 
 
-def _pulled(trace: ReplicaTrace, plan: Plan, one: Any, version: tf.Tensor) -> list[tf.Tensor]:
+def _pulled(plan: Plan, one: Any, version: tf.Tensor) -> list[tf.Tensor]:
     """Pull what the replica reads; return what stands for the tensors that it captured."""
     values = {}
-    pulls = list(trace.pulls.values())
+    pulls = list(plan.trace.pulls.values())
     parameters = [plan.pulled_parameter(variable) for variable, _ in pulls]
     for group in grouped(parameters):
         tensors = ops.pull_many([parameters[i].in_program for i in group], version)
@@ -218,7 +220,10 @@ def _run_all(
 ) -> list[tf.Tensor]:
     """Run the replicas in turn; return each output of all, then the rows of those that differ."""
     count = tf.cast(micro_steps, tf.int32)
-    results = [_array(o.dtype, count, o.shape if s else [None, *(o.shape[1:] if o.shape.rank else [])]) for o, s in zip(outputs, stacked, strict=True)]
+    results = [
+        _array(o.dtype, count, o.shape if s else [None, *(o.shape[1:] if o.shape.rank else [])])
+        for o, s in zip(outputs, stacked, strict=True)
+    ]
     rows = [_array(tf.int64, count, []) for s in stacked if not s]
 
     def body(micro_step: Any, results: Any, rows: Any) -> Any:

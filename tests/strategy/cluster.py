@@ -21,7 +21,7 @@ START = 120.0
 CASE = 240.0
 
 
-class CaseFailed(AssertionError):
+class CaseError(AssertionError):
     """A case raised an error in its process."""
 
 
@@ -101,8 +101,8 @@ class Runner:
         if answer == word:
             return
         if answer is None:
-            raise CaseFailed(f"no answer in {timeout} s, or the process ended:\n{self.logs()}")
-        raise CaseFailed(json.loads(answer))
+            raise CaseError(f"no answer in {timeout} s, or the process ended:\n{self.logs()}")
+        raise CaseError(json.loads(answer))
 
     def _line(self, timeout: float) -> str | None:
         assert self.chief.stdout is not None

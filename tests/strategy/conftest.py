@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from cluster import Runner  # noqa: E402
+from cluster import Runner
 
 MakeRunner = Callable[..., Runner]
 

@@ -68,19 +68,23 @@ def fit(
     if change and hasattr(strategy, "allotment"):
 
         class Change(keras.callbacks.Callback):
-            def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
                 strategy.allotment = change[epoch % len(change)]
 
         callbacks.append(Change())
     dataset = tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH)
     history = model.fit(
-        dataset, epochs=4, verbose=0, callbacks=callbacks, validation_data=dataset.take(3),
+        dataset,
+        epochs=4,
+        verbose=0,
+        callbacks=callbacks,
+        validation_data=dataset.take(3),
         **fit_options,
     )
     loss = model.evaluate(dataset, verbose=0)
-    return results(model, history, evaluated=np.asarray(loss), predicted=model.predict(x, verbose=0))
-
-
+    return results(
+        model, history, evaluated=np.asarray(loss), predicted=model.predict(x, verbose=0)
+    )
 
 
 def loop(
@@ -179,11 +183,22 @@ def partial_batch(
     elif source == "numpy":
         arguments = {"x": x, "y": y, "batch_size": BATCH, "shuffle": False}
     elif source == "weights":
-        arguments = {"x": x, "y": y, "batch_size": BATCH, "shuffle": False, "sample_weight": weights}
+        arguments = {
+            "x": x,
+            "y": y,
+            "batch_size": BATCH,
+            "shuffle": False,
+            "sample_weight": weights,
+        }
     elif source == "split":
         arguments = {"x": x, "y": y, "batch_size": BATCH, "shuffle": False, "validation_split": 0.3}
     else:
-        arguments = {"x": tf.constant(x), "y": tf.constant(y), "batch_size": BATCH, "shuffle": False}
+        arguments = {
+            "x": tf.constant(x),
+            "y": tf.constant(y),
+            "batch_size": BATCH,
+            "shuffle": False,
+        }
     history = model.fit(**arguments, epochs=epochs, verbose=0)
     predicted = model.predict(x, batch_size=BATCH, verbose=0)
     assert predicted.shape == (rows, 1)
@@ -251,7 +266,7 @@ def batch_logs(strategy: Any) -> dict[str, Any]:
     seen = []
 
     class Collect(keras.callbacks.Callback):
-        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
             seen.append([float(v) for v in logs.values()])
 
     keras.utils.set_random_seed(1)
@@ -264,3 +279,27 @@ def batch_logs(strategy: Any) -> dict[str, Any]:
     dataset = tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH)
     model.fit(dataset, epochs=2, verbose=0, callbacks=[Collect()])
     return results(model, logs=np.asarray(seen))
+
+
+def legacy_fit(strategy: Any, optimizer: str = "Adam") -> dict[str, Any]:
+    """Keras 2."""
+    import tf_keras  # noqa: PLC0415  Only this case needs it.
+
+    tf_keras.utils.set_random_seed(1)
+    x, y = data()
+    with strategy.scope():
+        model = tf_keras.Sequential(
+            [
+                tf_keras.layers.Dense(32, activation="relu", input_shape=(16,)),
+                tf_keras.layers.BatchNormalization(),
+                tf_keras.layers.Dense(1),
+            ]
+        )
+        model.compile(getattr(tf_keras.optimizers, optimizer)(0.01), "mse", metrics=["mae"])
+    dataset = tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH)
+    history = model.fit(dataset, epochs=4, verbose=0, validation_data=dataset)
+    found = {f"weight {i}": w for i, w in enumerate(model.get_weights())}
+    for i, variable in enumerate(model.optimizer.variables):
+        found[f"optimizer {i}"] = variable.numpy()
+    found["predicted"] = model.predict(x, verbose=0)
+    return found | {f"history {k}": np.asarray(v) for k, v in history.history.items()}

@@ -1,7 +1,7 @@
 """Runs cases under a strategy, one after the other: the chief's process of the tests.
 
-Arguments: ``mirrored K``, ``plain K`` (no strategy) or ``cluster K``. Reads a line ``{"case": ..., "options": {...}, "result": path}`` for each
-case, and answers with ``done`` or the error.
+Arguments: ``mirrored K``, ``plain K`` (no strategy) or ``cluster K``. Reads a line for each case,
+``{"case": ..., "options": {...}, "result": path}``, and answers with ``done`` or the error.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ import sys
 import traceback
 from typing import Any
 
+import keras
 import numpy as np
+import tensorflow as tf
+
+import tf_rdmabatch
 
 
 def make_strategy(kind: str, replicas: int) -> Any:
-    import tensorflow as tf
-
     if kind == "mirrored":
         cpu = tf.config.list_physical_devices("CPU")[0]
         devices = [tf.config.LogicalDeviceConfiguration()] * replicas
@@ -25,16 +27,7 @@ def make_strategy(kind: str, replicas: int) -> Any:
         return tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(replicas)])
     if kind == "plain":
         return tf.distribute.get_strategy()
-    from tf_rdmabatch import ParameterServerStrategy
-
-    return ParameterServerStrategy(num_virtual_replicas=replicas)
-
-
-def reset() -> None:
-    """Forget what the last case left, so that names and random seeds begin anew."""
-    import keras
-
-    keras.utils.clear_session()
+    return tf_rdmabatch.ParameterServerStrategy(num_virtual_replicas=replicas)
 
 
 def main() -> None:
@@ -46,10 +39,10 @@ def main() -> None:
         request = json.loads(line)
         module, _, name = request["case"].partition(":")
         try:
-            if allotment := request["options"].pop("allotment", None):
-                if sys.argv[1] == "cluster":
-                    strategy.allotment = allotment
-            reset()
+            allotment = request["options"].pop("allotment", None)
+            if allotment and sys.argv[1] == "cluster":
+                strategy.allotment = allotment
+            keras.utils.clear_session()
             case = getattr(importlib.import_module(module), name)
             np.savez(request["result"], **case(strategy, **request["options"]))
             print("done", file=answers, flush=True)

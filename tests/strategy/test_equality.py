@@ -135,3 +135,8 @@ def test_datasets_of_each_worker(runners: MakeRunner) -> None:
     found = runners("cluster", 4, 2, 1).run("loop_cases:worker_datasets", allotment=[1, 3])
     assert found["seen"].tolist() == [1] * 96
     assert found["eager"] == 16
+
+
+@pytest.mark.parametrize("optimizer", ["SGD", "Adam"])
+def test_keras_2(runners: MakeRunner, optimizer: str) -> None:
+    compare(runners, "keras_cases:legacy_fit", optimizer=optimizer, allotment=[1, 3])
