@@ -10,13 +10,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-HERE = Path(__file__).resolve().parent
+ROOT = Path(__file__).resolve().parents[2]
 START = 120.0
 CASE = 240.0
 
@@ -59,37 +59,37 @@ class Runner:
         for job, count in (("worker", workers), ("ps", servers)):
             for index in range(count):
                 self.start_task(job, index)
-        self.chief = self._process("chief", 0, ["runner.py", kind, str(replicas)], pipes=True)
+        self.chief = self._process("chief", 0, ["runner", kind, str(replicas)], pipes=True)
         self._expect("ready", START)
 
     def start_task(self, job: str, index: int) -> None:
-        self.tasks[f"{job}:{index}"] = self._process(job, index, ["server.py"])
+        self.tasks[f"{job}:{index}"] = self._process(job, index, ["server"])
 
     def _process(
         self, job: str, index: int, arguments: list[str], pipes: bool = False
     ) -> subprocess.Popen[bytes]:
         environment = os.environ | {
             "TF_CPP_MIN_LOG_LEVEL": "2",
-            "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]),
             "CUDA_VISIBLE_DEVICES": "",
         }
         if self.cluster["worker"]:
             task = {"type": job, "index": index}
             environment["TF_CONFIG"] = json.dumps({"cluster": self.cluster, "task": task})
-        log = (Path(self.folder.name) / f"{job}{index}.log").open("ab")
         pipe = subprocess.PIPE if pipes else subprocess.DEVNULL
-        return subprocess.Popen(
-            [sys.executable, str(HERE / arguments[0]), *arguments[1:]],
-            env=environment,
-            stdin=pipe,
-            stdout=pipe if pipes else log,
-            stderr=log,
-        )
+        with (Path(self.folder.name) / f"{job}{index}.log").open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", f"tests.strategy.{arguments[0]}", *arguments[1:]],
+                cwd=ROOT,
+                env=environment,
+                stdin=pipe,
+                stdout=pipe if pipes else log,
+                stderr=log,
+            )
 
     def run(self, case: str, timeout: float = CASE, **options: Any) -> Mapping[str, Any]:
-        """Run a case ``module:function`` and return its arrays."""
+        """Run a case ``module:function`` of this folder and return its arrays."""
         path = Path(self.folder.name) / "result.npz"
-        request = {"case": case, "options": options, "result": str(path)}
+        request = {"case": f"tests.strategy.{case}", "options": options, "result": str(path)}
         assert self.chief.stdin is not None
         self.chief.stdin.write(json.dumps(request).encode() + b"\n")
         self.chief.stdin.flush()
@@ -134,3 +134,7 @@ class Runner:
                 if stream is not None:
                     stream.close()
         self.folder.cleanup()
+
+
+# Kind, replicas, workers, servers.
+MakeRunner = Callable[..., Runner]

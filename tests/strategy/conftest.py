@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
+import importlib.util
+from collections.abc import Iterator
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+from tests.strategy.cluster import MakeRunner, Runner
 
-from cluster import Runner
-
-MakeRunner = Callable[..., Runner]
+collect_ignore_glob: list[str] = []
+if importlib.util.find_spec("tensorflow") is None:
+    collect_ignore_glob.append("test_*.py")
 
 
 @pytest.fixture(scope="session")
@@ -25,7 +24,7 @@ def runners() -> Iterator[MakeRunner]:
         if key in running and not running[key].alive:
             running.pop(key).close()
         if key not in running:
-            # Two cores: no more processes than one cluster's and the reference's at a time.
+            # Few cores: one cluster and one process with the reference at a time.
             for other in [k for k in running if k[0] == kind]:
                 running.pop(other).close()
             running[key] = Runner(kind, replicas, workers, servers)

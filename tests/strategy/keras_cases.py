@@ -65,11 +65,12 @@ def fit(
         model = mlp()
         model.compile(OPTIMIZERS[optimizer](), "mse", metrics=["mae"])
     callbacks = []
-    if change and hasattr(strategy, "allotment"):
+    changes = change or []
+    if changes and hasattr(strategy, "allotment"):
 
         class Change(keras.callbacks.Callback):
             def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
-                strategy.allotment = change[epoch % len(change)]
+                strategy.allotment = changes[epoch % len(changes)]
 
         callbacks.append(Change())
     dataset = tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH)

@@ -9,7 +9,8 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from keras_cases import data, mlp, results
+
+from tests.strategy.keras_cases import data, mlp, results
 
 
 def raw(strategy: Any) -> dict[str, Any]:

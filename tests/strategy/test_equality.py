@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import MakeRunner
+
+from tests.strategy.cluster import MakeRunner
 
 pytestmark = pytest.mark.timeout(600)
 

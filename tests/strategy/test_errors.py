@@ -8,7 +8,8 @@ import subprocess
 import sys
 
 import pytest
-from conftest import MakeRunner
+
+from tests.strategy.cluster import MakeRunner
 
 pytestmark = pytest.mark.timeout(300)
 
