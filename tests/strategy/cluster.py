@@ -88,13 +88,21 @@ class Runner:
 
     def run(self, case: str, timeout: float = CASE, **options: Any) -> Mapping[str, Any]:
         """Run a case ``module:function`` of this folder and return its arrays."""
+        self.begin(case, **options)
+        return self.result(timeout)
+
+    def begin(self, case: str, **options: Any) -> None:
+        """Begin to run a case."""
         path = Path(self.folder.name) / "result.npz"
         request = {"case": f"tests.strategy.{case}", "options": options, "result": str(path)}
         assert self.chief.stdin is not None
         self.chief.stdin.write(json.dumps(request).encode() + b"\n")
         self.chief.stdin.flush()
+
+    def result(self, timeout: float) -> Mapping[str, Any]:
+        """Wait for the case that runs and return its arrays."""
         self._expect("done", timeout)
-        return dict(np.load(path))
+        return dict(np.load(Path(self.folder.name) / "result.npz"))
 
     def _expect(self, word: str, timeout: float) -> None:
         answer = self._line(timeout)
