@@ -201,6 +201,8 @@ def _cases(options: argparse.Namespace, transports: list[str]) -> list[list[Case
         for size in sizes:
             group = []
             for pattern in patterns:
+                if pattern == "idle" and size != sizes[0]:
+                    continue  # no message has a size
                 if pattern in STORE_PATTERNS and size < ELEMENT_BYTES:
                     raise CommandError(f"{pattern} needs --bytes of at least 4", status=2)
                 for peers in peer_counts if pattern in PEER_PATTERNS else [None]:

@@ -259,24 +259,55 @@ TEST_F(LaneWire, ASlotOfNoAnnouncementIsIgnored) {
 }
 
 TEST_F(LaneWire, ImmediatesOutOfRangeAreRefused) {
-  const char* reasons[] = {"announced while in use", "a slot that does not exist"};
   for (const uint32_t slot : {64u, 4096u, 0x3fffffffu}) {
-    for (int ack = 0; ack < 2; ++ack) {
-      Make(LaneOptions());
-      Arrive((ack != 0 ? kImmediateAck : kImmediateSlot) | slot);
-      ExpectRefused(reasons[ack]);
+    for (const Confirm confirm : {Confirm::kBatch, Confirm::kEach}) {
+      EngineOptions options = LaneOptions();
+      options.confirm = confirm;
+      Make(options);
+      Arrive(kImmediateSlot | slot);
+      ExpectRefused(confirm == Confirm::kEach ? "announced while in use" : "did not arrive");
+      Make(options);
+      Arrive(kImmediateAck | slot);
+      ExpectRefused("a slot that does not exist");
     }
   }
 }
 
 TEST_F(LaneWire, OneSlotAnnouncedTwiceIsRefused) {
-  b().sink.keep = true;
-  const SlotHeader slot{16 + 16, 1, 0, 0};
+  for (const Confirm confirm : {Confirm::kBatch, Confirm::kEach}) {
+    EngineOptions options = LaneOptions();
+    options.confirm = confirm;
+    Make(options);
+    b().sink.keep = true;
+    for (uint64_t batch = 0; batch < 2; ++batch) {
+      EXPECT_FALSE(b().lane->failed());
+      const SlotHeader slot{16 + 16, 1, 0, batch};
+      PokeSlot(3, &slot, sizeof(slot));
+      Arrive(kImmediateSlot | 3);
+    }
+    ExpectRefused(confirm == Confirm::kEach ? "announced while in use" : "did not arrive");
+  }
+}
+
+TEST_F(LaneWire, ALoneSlotOfAnotherAnnouncementIsRefused) {
+  const SlotHeader slot{16 + 16, 1, 0, 1};
   PokeSlot(3, &slot, sizeof(slot));
   Arrive(kImmediateSlot | 3);
-  EXPECT_FALSE(b().lane->failed());
-  Arrive(kImmediateSlot | 3);
-  ExpectRefused("announced while in use");
+  ExpectRefused("did not arrive");
+  EXPECT_TRUE(b().sink.messages.empty());
+}
+
+// Two announcements that come together are looked for in the words, however many slots each has.
+TEST_F(LaneWire, LoneMessagesThatComeTogetherAllArrive) {
+  for (int round = 0; round < 3; ++round) {
+    ASSERT_EQ(a().Send("one", false), SendOutcome::kSent);
+    EXPECT_EQ(a().fake->posted.back().immediate & kImmediateTypeMask, kImmediateSlot);
+    if (round != 1) b().Pump();
+    ASSERT_EQ(a().Send("two", false), SendOutcome::kSent);
+    pair_->PumpAll();
+    EXPECT_EQ(b().sink.messages.size(), 2u * (static_cast<size_t>(round) + 1));
+    EXPECT_FALSE(b().lane->failed());
+  }
 }
 
 TEST_F(LaneWire, AnImmediateBeforeTheConnectionIsAgreedIsRefused) {
@@ -296,7 +327,7 @@ TEST_F(LaneWire, FreeingWhatWasNeverAnnouncedFailsTheSender) {
     Make(options);
     if (each) {
       ASSERT_EQ(a().Send("m", false), SendOutcome::kSent);
-      EXPECT_FALSE(a().lane->OnImmediate(kImmediateAck | 9));
+      EXPECT_TRUE(a().lane->OnImmediate(kImmediateAck | 9));
     } else {
       const std::string whole(a().lane->max_payload(), 'x');
       for (int i = 0; i < 64; ++i) ASSERT_EQ(a().Send(whole, true), SendOutcome::kSent);

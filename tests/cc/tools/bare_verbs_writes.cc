@@ -2,59 +2,13 @@
 // Two processes, one RC queue pair, chains of CHAIN (16) WRITEs of BYTES (65536) with the last one
 // signalled, two chains outstanding; no memory of the peer's is ever waited for. Prints
 // `BYTES bytes: X GB/s, Y messages/s` for the device that has the address IP.
-#include <infiniband/verbs.h>
-#include <rdma/rdma_cma.h>
-#include <rdma/rdma_verbs.h>
-#include <sched.h>
-#include <signal.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <chrono>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <vector>
+#include "tests/cc/tools/bare_verbs.h"
 
 namespace {
 
-constexpr char kPort[] = "19471";
+using namespace bare;  // NOLINT(google-build-using-namespace): one small program
+
 constexpr uint32_t kWindow = 2;
-
-struct Target {
-  uint64_t address;
-  uint32_t key;
-};
-
-void Check(bool ok, const char* what) {
-  if (ok) return;
-  std::perror(what);
-  std::exit(1);
-}
-
-void* NewMemory(size_t bytes) {
-  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                      MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-  Check(memory != MAP_FAILED, "mmap");
-  return memory;
-}
-
-rdma_cm_id* NewEndpoint(const char* ip, int flags, uint32_t depth) {
-  rdma_addrinfo hints{};
-  hints.ai_flags = flags;
-  hints.ai_port_space = RDMA_PS_TCP;
-  rdma_addrinfo* address = nullptr;
-  Check(rdma_getaddrinfo(ip, kPort, &hints, &address) == 0, "rdma_getaddrinfo");
-  ibv_qp_init_attr attributes{};
-  attributes.cap = {depth, 1, 1, 1, 0};
-  attributes.qp_type = IBV_QPT_RC;
-  rdma_cm_id* id = nullptr;
-  Check(rdma_create_ep(&id, address, nullptr, &attributes) == 0, "rdma_create_ep");
-  rdma_freeaddrinfo(address);
-  return id;
-}
 
 // The written side: tells where its memory is, and sleeps until it is killed.
 [[noreturn]] void Serve(rdma_cm_id* listener, size_t bytes) {
@@ -95,12 +49,10 @@ void Write(rdma_cm_id* id, double seconds, uint32_t bytes, uint32_t chain) {
   }
   requests.back().send_flags = IBV_SEND_SIGNALED;
 
-  using Clock = std::chrono::steady_clock;
-  const auto start = Clock::now();
-  const auto elapsed = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
+  const Clock clock;
   uint64_t chains = 0;
   uint32_t outstanding = 0;
-  for (bool more = true; more || outstanding != 0; more = elapsed() < seconds) {
+  for (bool more = true; more || outstanding != 0; more = clock.seconds() < seconds) {
     while (more && outstanding < kWindow) {
       ibv_send_wr* bad = nullptr;
       Check(ibv_post_send(id->qp, requests.data(), &bad) == 0 && bad == nullptr, "ibv_post_send");
@@ -114,7 +66,7 @@ void Write(rdma_cm_id* id, double seconds, uint32_t bytes, uint32_t chain) {
     outstanding -= static_cast<uint32_t>(count);
     chains += static_cast<uint64_t>(count);
   }
-  const double rate = static_cast<double>(chains * chain) / elapsed();
+  const double rate = static_cast<double>(chains * chain) / clock.seconds();
   std::printf("%u bytes: %.3f GB/s, %.0f messages/s\n", bytes, rate * bytes / 1e9, rate);
 }
 
@@ -128,22 +80,8 @@ int main(int argc, char** argv) {
   const double seconds = argc > 2 ? std::atof(argv[2]) : 2;
   const auto bytes = static_cast<uint32_t>(argc > 3 ? std::atoi(argv[3]) : 65536);
   const auto chain = static_cast<uint32_t>(argc > 4 ? std::atoi(argv[4]) : 16);
-  int ready[2];
-  Check(pipe(ready) == 0, "pipe");
-  // Forked before the devices are opened, so that each process has them for itself.
-  const pid_t child = fork();
-  if (child == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    rdma_cm_id* listener = NewEndpoint(argv[1], RAI_PASSIVE, 4);
-    Check(rdma_listen(listener, 1) == 0, "rdma_listen");
-    Check(write(ready[1], "", 1) == 1, "write");
-    Serve(listener, size_t{bytes} * chain);
-  }
-  close(ready[1]);
-  char byte;
-  if (read(ready[0], &byte, 1) != 1) return 1;
-  Write(NewEndpoint(argv[1], 0, kWindow * chain + 2), seconds, bytes, chain);
-  kill(child, SIGKILL);
-  waitpid(child, nullptr, 0);
-  return 0;
+  return RunBoth(
+      argv[1], {kWindow * chain + 2, 4, 1, 1, 0},
+      [&](rdma_cm_id* listener) { Serve(listener, size_t{bytes} * chain); },
+      [&](rdma_cm_id* id) { Write(id, seconds, bytes, chain); });
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tf_rdmabatch/cc/engine/sums.h"
+
 namespace rdmabatch::bench {
 namespace {
 
@@ -31,7 +33,7 @@ Status CopyTask::Work(Phase) {
   while (!stopped()) {
     const int64_t start = NowNs();
     for (uint64_t i = 0; i < copies; ++i) {
-      std::memcpy(to_.data() + place * bytes, from_.data() + place * bytes, bytes);
+      CopyStream(to_.data() + place * bytes, from_.data() + place * bytes, bytes);
       if (++place == places) place = 0;
       CountOperation();
     }

@@ -1,4 +1,5 @@
-// CopyTask: memcpy out of cache, what everything that moves bytes is compared with.
+// CopyTask: copies out of cache with the engine's own routine, what everything that moves bytes is
+// compared with.
 #ifndef TF_RDMABATCH_CC_BENCH_COPY_TASK_H_
 #define TF_RDMABATCH_CC_BENCH_COPY_TASK_H_
 

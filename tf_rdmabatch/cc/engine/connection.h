@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -15,11 +14,13 @@
 #include "tf_rdmabatch/cc/base/counters.h"
 #include "tf_rdmabatch/cc/base/export.h"
 #include "tf_rdmabatch/cc/base/status.h"
+#include "tf_rdmabatch/cc/base/timed_lock.h"
 #include "tf_rdmabatch/cc/engine/bootstrap.h"
 #include "tf_rdmabatch/cc/engine/bytes.h"
 #include "tf_rdmabatch/cc/engine/lane.h"
 #include "tf_rdmabatch/cc/engine/message.h"
 #include "tf_rdmabatch/cc/engine/options.h"
+#include "tf_rdmabatch/cc/engine/reassembly.h"
 #include "tf_rdmabatch/cc/transport/transport.h"
 
 namespace rdmabatch {
@@ -147,7 +148,6 @@ class RDMABATCH_EXPORT Connection : public LaneHost,
 
   static constexpr size_t kMaxDescriptorBytes = 256;
   static constexpr size_t kMaxHeadBytes = 256;
-  static constexpr size_t kMaxReassemblies = 64;
   static constexpr std::string_view kBye = "bye";
   static constexpr size_t kMaxByeBytes = 256;
 
@@ -215,12 +215,9 @@ class RDMABATCH_EXPORT Connection : public LaneHost,
   std::atomic<uint64_t> direct_writes_{0};
   std::atomic<uint64_t> direct_write_bytes_{0};
 
-  struct Reassembly {
-    std::vector<uint8_t> bytes;
-    uint64_t have = 0;
-  };
-  std::map<uint64_t, Reassembly> reassemblies_;  // progress thread
-  std::atomic<uint64_t> next_message_{0};
+  Reassembly reassembly_;  // progress thread
+  TimedLock fragmenting_;
+  uint64_t next_message_ = 0;  // fragmenting_
   // Of each lane, from the peer's good-bye. Written before the progress thread is told.
   std::vector<uint64_t> announced_;
 

@@ -74,7 +74,10 @@ Status Connection::SendFragments(const OutgoingMessage& message, Deadline deadli
   if (total > max_message_bytes_) {
     return {StatusCode::kInvalidArgument, "the message is larger than max_message_bytes"};
   }
-  FragmentHeader header{next_message_.fetch_add(1, std::memory_order_relaxed), total, 0};
+  // One after the other, which bounds what the peer has to put together at a time.
+  const TimedGuard guard(fragmenting_, deadline);
+  if (!guard.locked()) return Missed(*this, "sending to");
+  FragmentHeader header{next_message_++, total, 0};
   uint8_t joint[sizeof(FragmentHeader) + kMaxHeadBytes];
   // The lanes of a connection have slots of one size.
   const uint64_t room = max_payload() - sizeof(header);
@@ -134,30 +137,14 @@ Disposition Connection::OnLaneMessage(const MessageHeader& header, Span<const ui
 }
 
 Disposition Connection::OnFragment(const MessageHeader& header, Span<const uint8_t> payload) {
-  FragmentHeader fragment;
-  if (payload.size() < sizeof(fragment)) return Disposition::kViolate;
-  std::memcpy(&fragment, payload.data(), sizeof(fragment));
-  const Span<const uint8_t> piece = payload.subspan(sizeof(fragment));
-  if (fragment.total > max_message_bytes_ || fragment.offset > fragment.total ||
-      piece.size() > fragment.total - fragment.offset || piece.empty()) {
-    return Disposition::kViolate;
-  }
-  if (reassemblies_.size() >= kMaxReassemblies && reassemblies_.count(fragment.message) == 0) {
-    return Disposition::kViolate;
-  }
-  Reassembly& whole = reassemblies_[fragment.message];
-  if (whole.bytes.empty()) whole.bytes.resize(fragment.total);
-  if (whole.bytes.size() != fragment.total || whole.have + piece.size() > fragment.total) {
-    return Disposition::kViolate;
-  }
-  std::memcpy(whole.bytes.data() + fragment.offset, piece.data(), piece.size());
-  whole.have += piece.size();
-  if (whole.have < fragment.total) return Disposition::kDone;
-  const std::vector<uint8_t> bytes = std::move(whole.bytes);
-  reassemblies_.erase(fragment.message);
-  const Disposition disposition = sink_->OnMessage(
-      *this,
-      {static_cast<MessageKind>(header.kind), header.tag, {bytes.data(), bytes.size()}, {}, false});
+  Reassembly::Whole whole;
+  if (!reassembly_.Take(payload, &whole)) return Disposition::kViolate;
+  if (whole.bytes == nullptr) return Disposition::kDone;
+  const Disposition disposition = sink_->OnMessage(*this, {static_cast<MessageKind>(header.kind),
+                                                           header.tag,
+                                                           {whole.bytes.get(), whole.size},
+                                                           {},
+                                                           false});
   return disposition == Disposition::kHold ? Disposition::kDone : disposition;
 }
 

@@ -224,6 +224,9 @@ Status Handshake::MakeLanes(const std::shared_ptr<Transport>& transport) {
   fresh->transport_ = transport;
   engine_->progress_->Remove(connection_.get());
   connection_ = std::move(fresh);
+  const uint64_t window = uint64_t{mine_.lanes} * mine_.geometry.slots;
+  connection_->reassembly_.SetLimits(connection_->max_message_bytes_,
+                                     window * mine_.geometry.slot_bytes, window);
   for (uint32_t i = 0; i < mine_.lanes; ++i) {
     auto lane = Lane::Create({i, mine_.geometry, peer_.geometry, connection_->confirm_,
                               connection_.get(), transport.get()},

@@ -3,7 +3,7 @@
 // Send side (TrySend, Flush, PostTransfers, Service): any thread; a SpinFlag admits
 // one at a time. Receive side (OnImmediate): the engine's progress thread alone. Release, Fail: any
 // thread. Nothing here blocks; a full window is an outcome, not a wait. The hot path is in
-// lane_datapath.cc.
+// lane_send_datapath.cc and lane_receive_datapath.cc.
 #ifndef TF_RDMABATCH_CC_ENGINE_LANE_H_
 #define TF_RDMABATCH_CC_ENGINE_LANE_H_
 
@@ -157,6 +157,7 @@ class Lane {
   void Append(const OutgoingMessage& message, uint8_t flags, uint32_t payload);
   SendOutcome SendEach(const OutgoingMessage& message, uint8_t flags, uint32_t payload);
   void FlushUnlessBusy(bool more);
+  bool busy() const { return announcing_ >= chains_in_flight_; }
   bool FlushLocked();
   void WantEventsLocked();
   bool PostFreedLocked();
@@ -171,6 +172,7 @@ class Lane {
   void PollSendLocked();
 
   void ScanArrived();
+  void TakeLone(uint32_t slot);
   bool Announced(uint32_t slot) const;
   bool Consume(uint32_t slot);
   bool ConsumeMessages(const uint8_t* data, uint32_t slot, const SlotHeader& header,
@@ -217,9 +219,11 @@ class Lane {
   uint32_t open_slot_ = kNoSlot;
   uint32_t open_used_ = 0;
   uint32_t open_count_ = 0;
+  uint32_t closed_slot_ = kNoSlot;  // last
   uint32_t staged_slots_ = 0;
   uint32_t staged_bytes_ = 0;
   uint64_t batch_ = 0;                 // number of the next announcement
+  uint32_t announcing_ = 0;            // announcements unperceived, as far as completions tell
   std::vector<uint32_t> used_;         // bytes of each slot
   std::vector<WorkRequest> chain_;     // written once where nothing varies
   std::vector<uint64_t> word_values_;  // what the inline words of the chain are read from
@@ -228,6 +232,7 @@ class Lane {
   SlotReceiver receiver_;
   uint64_t batches_taken_ = 0;    // announcements whose immediate was taken
   uint64_t batches_scanned_ = 0;  // announcements whose slots were looked for
+  uint32_t lone_slot_ = kNoSlot;  // that the last announcement consists of
   std::vector<std::atomic<uint32_t>> holds_;
 
   // From the receive side (or Release) to the send side.

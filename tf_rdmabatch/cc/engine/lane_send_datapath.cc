@@ -1,6 +1,6 @@
 // The sending hot path: TrySend -> Append -> FlushUnlessBusy -> FlushLocked -> PostChain.
-#include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "tf_rdmabatch/cc/engine/lane.h"
 #include "tf_rdmabatch/cc/engine/lane_words.h"
@@ -11,9 +11,8 @@ namespace {
 // Contiguous slots of a batch become one write when the gap between them is at most this: a work
 // request costs more.
 constexpr uint32_t kMergeGap = 512;
-// Largest single one-sided operation; devices limit it (Soft-RoCE to 8 MiB).
-constexpr uint64_t kMaxTransferBytes = 4u << 20;
-constexpr uint32_t kTransferChain = 32;
+// WorkRequest::id of an announcement; others are 0 or the address of a TransferBatch.
+constexpr uint64_t kAnnouncement = 1;
 
 }  // namespace
 
@@ -73,7 +72,7 @@ void Lane::CloseSlot() {
   const SlotHeader header{open_used_, static_cast<uint16_t>(open_count_), 0, batch_};
   std::memcpy(SendSlot(open_slot_), &header, sizeof(header));
   used_[open_slot_] = open_used_;
-  open_slot_ = kNoSlot;
+  closed_slot_ = std::exchange(open_slot_, kNoSlot);
   ++staged_slots_;
   staged_bytes_ += open_used_;
   counters_.slots_sent.Add(1);
@@ -84,13 +83,13 @@ void Lane::CloseSlot() {
 void Lane::FlushUnlessBusy(bool more) {
   const bool full = staged_slots_ >= max_batch_ || staged_bytes_ + open_used_ >= batch_bytes_;
   if (more && !full) return;
-  if (endpoint_->chains_in_flight() >= chains_in_flight_) {
+  if (busy()) {
     PollSendLocked();
-    if (endpoint_->chains_in_flight() >= chains_in_flight_ && staged_slots_ < max_batch_) {
+    if (busy() && staged_slots_ < max_batch_) {
       if (more) return;
       WantEventsLocked();
       PollSendLocked();  // a completion may have come before the wish to be woken by it
-      if (endpoint_->chains_in_flight() >= chains_in_flight_) return;
+      if (busy()) return;
     }
   }
   FlushLocked();
@@ -123,13 +122,19 @@ bool Lane::FlushLocked() {
     if (sender_.Unannounced(w) == 0) continue;
     length = AppendWord(length, peer_layout_.arrived + w * sizeof(uint64_t), sender_.Announce(w));
   }
+  chain_[length - 1].op = OpCode::kWriteImm;
+  chain_[length - 1].immediate =
+      staged_slots_ == 1 ? kImmediateSlot | closed_slot_ : kImmediateWords;
   staged_slots_ = 0;
   staged_bytes_ = 0;
   ++batch_;
   counters_.batches_sent.Add(1);
-  chain_[length - 1].op = OpCode::kWriteImm;
-  chain_[length - 1].immediate = kImmediateWords;
-  return PostChain({chain_.data(), length});
+  ++announcing_;
+  chain_[length - 1].id = kAnnouncement;
+  if (!PostChain({chain_.data(), length})) return false;
+  // Looked at now, completions delay nobody; before the next message they would.
+  if (busy()) PollSendLocked();
+  return true;
 }
 
 // One write for each run of neighbouring slots; none where the slots were composed in the peer's
@@ -154,6 +159,7 @@ uint32_t Lane::AppendSlots(uint32_t length, uint32_t word) {
 }
 
 void Lane::FillSlotWrite(WorkRequest* request, uint32_t slot) const {
+  request->id = 0;
   request->length = used_[slot];
   request->local = SendSlot(slot);
   request->local_key = staging_memory_.local_key;
@@ -176,6 +182,7 @@ uint32_t Lane::AppendWord(uint32_t length, uint64_t offset, uint64_t value) {
   word_values_[length] = value;
   WorkRequest& request = chain_[length];
   request.op = OpCode::kWrite;
+  request.id = 0;
   request.inline_data = true;
   request.length = sizeof(uint64_t);
   request.local = reinterpret_cast<uint8_t*>(&word_values_[length]);
@@ -239,6 +246,7 @@ void Lane::WantSlots() {
 bool Lane::PostBare(uint32_t immediate) {
   WorkRequest& request = chain_[0];
   request.op = OpCode::kWriteImm;
+  request.id = 0;
   request.immediate = immediate;
   request.length = 0;
   request.inline_data = true;
@@ -300,7 +308,11 @@ void Lane::PollSendLocked() {
         return;
       }
       if (completions[i].id == 0) continue;
-      --reinterpret_cast<TransferBatch*>(completions[i].id)->outstanding_;
+      if (completions[i].id == kAnnouncement) {
+        --announcing_;
+      } else {
+        --reinterpret_cast<TransferBatch*>(completions[i].id)->outstanding_;
+      }
     }
   } while (n == sizeof(completions) / sizeof(completions[0]));
   // They may be another thread's.
@@ -319,42 +331,6 @@ void Lane::WantEventsLocked() {
   endpoint_->WantSendEvents(true);
 }
 
-bool Lane::PostTransfers(Span<const Transfer> transfers, TransferBatch* batch) {
-  SpinGuard guard(send_flag_);
-  if (failed()) return false;
-  PollSendLocked();
-  while (!failed() && !batch->posted_all_) {
-    WorkRequest requests[kTransferChain];
-    uint32_t length = 0;
-    const uint32_t room = endpoint_->send_queue_free();
-    // Leaves room for a chain of messages: bulk transfers do not starve them.
-    const auto reserve = static_cast<uint32_t>(chain_.size());
-    while (length < kTransferChain && length + reserve < room && batch->next_ < transfers.size()) {
-      const Transfer& t = transfers[batch->next_];
-      const uint64_t bytes = std::min(t.bytes - batch->next_offset_, kMaxTransferBytes);
-      WorkRequest& request = requests[length++];
-      request.op = t.op;
-      request.length = static_cast<uint32_t>(bytes);
-      request.local = t.local.address + t.local_offset + batch->next_offset_;
-      request.local_key = t.local.local_key;
-      request.remote = t.remote.address + t.remote_offset + batch->next_offset_;
-      request.remote_key = t.remote.key;
-      batch->next_offset_ += bytes;
-      (t.op == OpCode::kRead ? counters_.bytes_read : counters_.bytes_written).Add(bytes);
-      if (batch->next_offset_ == t.bytes) {
-        ++batch->next_;
-        batch->next_offset_ = 0;
-      }
-    }
-    batch->posted_all_ = batch->next_ == transfers.size();
-    if (length == 0) break;
-    requests[length - 1].id = reinterpret_cast<uint64_t>(batch);
-    ++batch->outstanding_;
-    if (!PostChain({requests, length})) return false;
-  }
-  return batch->done();
-}
-
 bool Lane::Service() {
   bool advanced = false;
   {
@@ -369,7 +345,7 @@ bool Lane::Service() {
     const bool gathered = staged_slots_ > 0 || open_slot_ != kNoSlot;
     if (!PostFreedLocked()) {
       // It asked to be woken.
-    } else if (gathered && endpoint_->chains_in_flight() < chains_in_flight_) {
+    } else if (gathered && !busy()) {
       FlushLocked();
       advanced = true;
     } else if (gathered || (!advanced && endpoint_->chains_in_flight() > 0)) {

@@ -16,8 +16,9 @@ inline constexpr uint32_t kImmediateTypeMask = uint32_t{3} << 30;
 inline constexpr uint32_t kImmediateWords = 0;
 // The same, in answer to kImmediateRequest.
 inline constexpr uint32_t kImmediateAnswer = 1;
-// One slot arrived, one slot is free again (confirm each).
+// This slot alone arrived: what the `arrived` words say too, unless each is confirmed.
 inline constexpr uint32_t kImmediateSlot = uint32_t{1} << 30;
+// One slot is free again (confirm each).
 inline constexpr uint32_t kImmediateAck = uint32_t{2} << 30;
 // The sender waits for a slot: answer once one is free.
 inline constexpr uint32_t kImmediateRequest = uint32_t{3} << 30;
