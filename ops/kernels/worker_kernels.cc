@@ -92,7 +92,7 @@ class SendingKernel : public ListKernel {
   static Status Send(const Run& run, const std::vector<Sending>& all) {
     std::vector<const Sending*> rest;
     for (const Sending& sending : all) {
-      const Status sent = run.task->TryPush(*sending.remote, sending.contribution);
+      Status sent = run.task->TryPush(*sending.remote, sending.contribution);
       if (sent.code() == StatusCode::kDeadlineExceeded) {
         rest.push_back(&sending);
       } else if (!sent.ok()) {
