@@ -1,6 +1,8 @@
 # One command for each thing a developer does; CONTRIBUTING.md says more. Everything goes into .venv and build/.
 PYTHON ?= python3
 FUZZ_SECONDS ?= 60
+# The ops are built for this one.
+TENSORFLOW ?= tensorflow-cpu>=2.21,<2.22
 DEVICES ?= rxe0 siw0
 SANITIZERS := asan-ubsan tsan
 
@@ -27,7 +29,7 @@ setup: .venv/installed
 .venv/installed: pyproject.toml setup.py
 	tools/debian-packages
 	test -x .venv/bin/python || $(PYTHON) -m venv .venv
-	pip install --quiet --upgrade pip setuptools 'pybind11<4' cmake ninja
+	pip install --quiet --upgrade pip setuptools 'pybind11<4' cmake ninja '$(TENSORFLOW)'
 	pip install --quiet --no-build-isolation --editable '.[dev]'
 	tools/link-pyverbs .venv/bin/python
 	touch $@

@@ -6,8 +6,8 @@ parameter servers. `parameter_handle` names a parameter on a device; the server'
 pushed (`collect`); the workers' devices `pull` a version and `push` a contribution. All of them are
 ops, in eager mode and inside a `tf.function`, and none blocks a thread while it waits.
 
-TensorFlow runs the eager ops of other processes one after the other, asynchronously: a `push` or
-`publish` that fails raises with one of the ops that follow. Inside a `tf.function` it fails the call.
+TensorFlow runs the eager ops of other processes asynchronously: a `push` or `publish` that fails
+raises with one of the ops that follow. Inside a `tf.function` it fails the call.
 """
 
 from __future__ import annotations

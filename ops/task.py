@@ -120,6 +120,5 @@ def stats() -> dict[str, int]:
     """
     names, values = library.rdmabatch_stats()
     return {
-        name.decode(): int(value)
-        for name, value in zip(names.numpy(), values.numpy(), strict=True)
+        name.decode(): int(value) for name, value in zip(names.numpy(), values.numpy(), strict=True)
     }

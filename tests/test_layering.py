@@ -32,6 +32,7 @@ LIBRARIES = {
     "rdma/": "tf_rdmabatch/cc/transport/verbs/",
     "pybind11/": "tf_rdmabatch/cc/python/",
     "tensorflow/": "ops/kernels/",
+    "absl/": "ops/kernels/",
 }
 BELOW_ENGINE = {"base", "memory", "transport"}
 ENGINE_WORDS = re.compile(
@@ -157,6 +158,8 @@ CC = "tf_rdmabatch/cc"
         (f"{CC}/transport/shm/x.cc", "#include <rdma/rdma_cma.h>", "only tf_rdmabatch/cc/transpo"),
         (f"{CC}/engine/x.cc", "#  include <pybind11/pybind11.h>", "only tf_rdmabatch/cc/python/"),
         (f"{CC}/engine/x.cc", '#include "tensorflow/core/x.h"', "only ops/kernels/ may include"),
+        (f"{CC}/engine/task.cc", '#include "absl/status/status.h"', "only ops/kernels/ may incl"),
+        (f"{CC}/engine/x.cc", '#include "ops/kernels/x.h"', "engine may not include ops/kernels"),
         (f"{CC}/transport/x.cc", "\n\n// one push at a time", ":3: 'push' is a word of the engine"),
         (f"{CC}/memory/x.h", "class ParameterStore;", "'Parameter' is a word of the engine"),
         (f"{CC}/other/x.cc", "", "other is no known layer"),

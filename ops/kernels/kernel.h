@@ -32,7 +32,7 @@ class ListKernel : public tensorflow::AsyncOpKernel {
 
  protected:
   // Ends the run, unless it fails: then the caller does.
-  virtual Status Start(Run run, std::shared_ptr<ParameterList> parameters) = 0;
+  virtual Status Start(const Run& run, std::shared_ptr<ParameterList> parameters) = 0;
   virtual const char* verb() const = 0;
 
  private:

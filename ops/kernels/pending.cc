@@ -13,7 +13,7 @@ void Run::End(const Status& status) const {
   done();
 }
 
-std::shared_ptr<Waiter> Pend(Run run, std::function<Status()> finish) {
+std::shared_ptr<Waiter> Pend(const Run& run, std::function<Status()> finish) {
   tensorflow::CancellationManager* const cancellation = run.context->cancellation_manager();
   const auto token = cancellation == nullptr ? 0 : cancellation->get_cancellation_token();
   const auto end = [run, finish = std::move(finish), cancellation, token](const Status& status) {

@@ -26,7 +26,7 @@ struct Run {
 
 // A waiter that ends the run when it ends: after `finish`, on one of the task's threads, where
 // nothing has failed before. Cancelling the step ends it, and so does the timeout.
-std::shared_ptr<Waiter> Pend(Run run, std::function<Status()> finish);
+std::shared_ptr<Waiter> Pend(const Run& run, std::function<Status()> finish);
 
 // `count` waiters that together end `whole`: when all have ended, or one with an error.
 class Join {

@@ -138,7 +138,7 @@ class CollectKernel : public ListKernel {
  protected:
   const char* verb() const override { return "collecting"; }
 
-  Status Start(Run run, std::shared_ptr<ParameterList> parameters) override {
+  Status Start(const Run& run, std::shared_ptr<ParameterList> parameters) override {
     auto step = NumberOf(run.context, "step", 1);
     if (!step.ok()) return step.status();
     ParameterServer& server = run.task->server();

@@ -35,7 +35,7 @@ class PullKernel : public ListKernel {
  protected:
   const char* verb() const override { return "pulling"; }
 
-  Status Start(Run run, std::shared_ptr<ParameterList> parameters) override {
+  Status Start(const Run& run, std::shared_ptr<ParameterList> parameters) override {
     auto version = NumberOf(run.context, "version", 1);
     if (!version.ok()) return version.status();
     auto remotes = RemotesOf(run, *parameters);
@@ -92,7 +92,7 @@ class SendingKernel : public ListKernel {
   static Status Send(const Run& run, const std::vector<Sending>& all) {
     std::vector<const Sending*> rest;
     for (const Sending& sending : all) {
-      const Status sent = run.task->TryPush(*sending.remote, sending.contribution);
+      Status sent = run.task->TryPush(*sending.remote, sending.contribution);
       if (sent.code() == StatusCode::kDeadlineExceeded) {
         rest.push_back(&sending);
       } else if (!sent.ok()) {
@@ -120,7 +120,7 @@ class PushKernel : public SendingKernel {
   }
 
  protected:
-  Status Start(Run run, std::shared_ptr<ParameterList> parameters) override {
+  Status Start(const Run& run, std::shared_ptr<ParameterList> parameters) override {
     auto micro_step = MicroStepOf(run.context);
     if (!micro_step.ok()) return micro_step.status();
     tensorflow::OpInputList values;
@@ -170,7 +170,7 @@ class PushNothingKernel : public SendingKernel {
   using SendingKernel::SendingKernel;
 
  protected:
-  Status Start(Run run, std::shared_ptr<ParameterList> parameters) override {
+  Status Start(const Run& run, std::shared_ptr<ParameterList> parameters) override {
     auto step = NumberOf(run.context, "step", 1);
     if (!step.ok()) return step.status();
     auto remotes = RemotesOf(run, *parameters);

@@ -156,7 +156,7 @@ def test_peers_that_cannot_be_reached(job: Job) -> None:
             address = ops.configure("ps:0", TOKEN)
         with pytest.raises(tf.errors.PermissionDeniedError, match="connecting to ps:0 at"):
             ops.connect({"ps:0": address}, timeout=20)
-        with pytest.raises(tf.errors.DeadlineExceededError, match="ps:1 at 127.0.0.1:1"):
+        with pytest.raises(tf.errors.DeadlineExceededError, match=r"ps:1 at 127\.0\.0\.1:1"):
             ops.connect({"ps:1": "127.0.0.1:1"}, timeout=0.5)
         assert ops.connect({}) == 0
     _core.stop_task()

@@ -80,8 +80,7 @@ Result<std::shared_ptr<uint8_t>> ParameterServer::TakeSum(const std::string& nam
   } else {
     (void)impl_->CollectNow(*p, next->data());
   }
-  uint8_t* const data = next->data();
-  return std::shared_ptr<uint8_t>(std::move(next), data);
+  return std::shared_ptr<uint8_t>(next, next->data());
 }
 
 bool ParameterServer::IsComplete(const std::string& name, uint64_t step) const {

@@ -66,7 +66,7 @@ void ParameterServer::Impl::EndHopeless(ServedParameter& p) {
 Status ParameterServer::Impl::WaitComplete(ServedParameter& p, uint32_t block, uint64_t step,
                                            Deadline deadline) {
   if (p.blocks[block].completed.load(std::memory_order_acquire) == step) return Status::Ok();
-  const Status waited = SleepUntilComplete(p, block, step, deadline);
+  Status waited = SleepUntilComplete(p, block, step, deadline);
   p.wake_at.store(~uint64_t{0}, std::memory_order_relaxed);
   return waited;
 }

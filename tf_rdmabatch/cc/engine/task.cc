@@ -24,6 +24,10 @@ Status CheckSame(const ParameterSpec& known, const ParameterSpec& expected) {
                                             ", not " + Described(expected)};
 }
 
+Status Unreached(const std::string& peer, const std::string& address, const Status& why) {
+  return {why.code(), "connecting to " + peer + " at " + address + ": " + why.message()};
+}
+
 // Never destroyed: the threads of the last task may outlive static objects.
 struct Registry {
   std::mutex mutex;
@@ -123,8 +127,7 @@ Status Task::Connect(const std::string& peer, const std::string& address, Deadli
       return Status::Ok();
     }
     if (last || connection.status().code() != StatusCode::kDeadlineExceeded) {
-      return {connection.status().code(),
-              "connecting to " + peer + " at " + address + ": " + connection.status().message()};
+      return Unreached(peer, address, connection.status());
     }
   }
 }
@@ -177,7 +180,7 @@ Status Task::TryPush(const RemoteParameter& parameter, const Contribution& contr
   return Send(parameter, contribution, Deadline::After(0));
 }
 
-void Task::Push(const std::shared_ptr<RemoteParameter>& parameter, Contribution contribution,
+void Task::Push(const std::shared_ptr<RemoteParameter>& parameter, const Contribution& contribution,
                 int64_t priority, std::shared_ptr<Waiter> waiter) {
   auto peer = PeerOf(parameter->server);
   if (!peer.ok()) {

@@ -137,7 +137,7 @@ class RDMABATCH_EXPORT Task : public MessageSink, public std::enable_shared_from
   // Sends as much of a contribution as there is room for; kDeadlineExceeded: Push sends the rest.
   Status TryPush(const RemoteParameter& parameter, const Contribution& contribution);
   // Ends `waiter` once the contribution is in slots. Lower priorities are sent first.
-  void Push(const std::shared_ptr<RemoteParameter>& parameter, Contribution contribution,
+  void Push(const std::shared_ptr<RemoteParameter>& parameter, const Contribution& contribution,
             int64_t priority, std::shared_ptr<Waiter> waiter);
 
   // Ends `waiter` with kDeadlineExceeded; `what` begins the message.
@@ -187,7 +187,7 @@ class RDMABATCH_EXPORT Task : public MessageSink, public std::enable_shared_from
   std::map<std::string, Peer> peers_;  // mutex_
   std::map<std::pair<std::string, std::string>, std::shared_ptr<RemoteParameter>> parameters_;
   std::atomic<bool> stopping_{false};
-  Counters counters_;  // shared
+  Counters counters_;               // shared
   std::mutex stop_mutex_;           // one Stop at a time
   std::unique_ptr<Engine> engine_;  // last: its threads use all of the above
 };

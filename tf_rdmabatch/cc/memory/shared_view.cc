@@ -27,7 +27,7 @@ Result<std::shared_ptr<SharedView>> SharedView::Of(const uint8_t* shared, uint64
   // An old size of 0 leaves a shared mapping as it is and makes another of the same pages
   // (mremap(2)).
   void* data = mremap(const_cast<uint8_t*>(shared), 0, mapped, MREMAP_MAYMOVE);
-  if (data == MAP_FAILED) return NoMapping("mapping a parameter");
+  if (data == MAP_FAILED) return NoMapping("mapping shared memory again");
   return std::shared_ptr<SharedView>(new SharedView(static_cast<uint8_t*>(data), bytes, mapped));
 }
 
@@ -35,11 +35,11 @@ SharedView::~SharedView() { munmap(data_, mapped_); }
 
 Status SharedView::Detach() {
   void* copy = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (copy == MAP_FAILED) return NoMapping("memory for a parameter that is still in use");
+  if (copy == MAP_FAILED) return NoMapping("memory for a view that is still in use");
   std::memcpy(copy, data_, mapped_);
   // Moving pages onto others is one step for whoever reads them.
   if (mremap(copy, mapped_, mapped_, MREMAP_MAYMOVE | MREMAP_FIXED, data_) == MAP_FAILED) {
-    Status status = NoMapping("memory for a parameter that is still in use");
+    Status status = NoMapping("memory for a view that is still in use");
     munmap(copy, mapped_);
     return status;
   }
