@@ -1,6 +1,7 @@
 #include "tf_rdmabatch/cc/engine/store_server.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
 #include "tf_rdmabatch/cc/base/bits.h"

@@ -13,7 +13,6 @@
 
 #include <atomic>
 #include <condition_variable>
-#include <cstdlib>
 #include <functional>
 #include <map>
 #include <memory>
@@ -25,6 +24,7 @@
 
 #include "tf_rdmabatch/cc/base/counters.h"
 #include "tf_rdmabatch/cc/base/event_count.h"
+#include "tf_rdmabatch/cc/base/free_memory.h"
 #include "tf_rdmabatch/cc/engine/store.h"
 #include "tf_rdmabatch/cc/engine/store_memory.h"
 #include "tf_rdmabatch/cc/engine/store_tables.h"
@@ -89,10 +89,6 @@ struct Opener {
   std::shared_ptr<StorePeer> peer;
   uint32_t cookie = 0;
   uint32_t notified = 0;  // blocks of the Publish under way
-};
-
-struct FreeMemory {
-  void operator()(uint8_t* memory) const { std::free(memory); }
 };
 
 struct ServedParameter {
