@@ -128,7 +128,7 @@ time.sleep(60)
         assert "worker:7" in str(end)
         assert f"pid {peer.pid}" in str(end)
     assert connection.closed
-    assert engine.connections == []
+    until(lambda: engine.connections == [])
     with pytest.raises(TimeoutError):
         engine.receive(timeout=0.01)
 

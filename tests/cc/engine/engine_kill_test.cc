@@ -87,7 +87,7 @@ void KillWhile(const Subject& subject, const std::string& role,
     ExpectNamed(connection->status());
     EXPECT_TRUE(Eventually([&] { return sink.closed_count() == static_cast<size_t>(round) + 1; }));
     ExpectNamed(sink.last_closed());
-    EXPECT_TRUE(engine->connections().empty());
+    EXPECT_TRUE(Eventually([&] { return engine->connections().empty(); }));
     ended = connection->Send(User("to the dead"), Patience());
     ExpectNamed(ended);
     std::weak_ptr<Connection> gone = connection;

@@ -65,6 +65,11 @@ struct LaneEnd {
     if (handle) lane->HandleArrivals();
     return (lane->wants_service() && lane->Service()) || count > 0;
   }
+  // Once the completions that came are perceived.
+  uint32_t ChainsInFlight() {
+    lane->WantEvents();
+    return lane->endpoint()->chains_in_flight();
+  }
   // Where the peer writes: the start of the words and slots.
   uint8_t* memory() const { return fake->exported.at(0).address; }
   CounterValues counters() const { return lane->counters(); }

@@ -34,8 +34,8 @@ TEST_P(LaneTest, CountsOfBatches) {
       ASSERT_EQ(pair->a.Send(payload, (i + 1) % chain != 0, i), SendOutcome::kSent);
       if ((i + 1) % chain == 0) pair->PumpAll();
     }
-    ASSERT_EQ(pair->a.lane->chains_in_flight(), 0u);
-    ASSERT_EQ(pair->b.lane->chains_in_flight(), 0u);
+    ASSERT_EQ(pair->a.ChainsInFlight(), 0u);
+    ASSERT_EQ(pair->b.ChainsInFlight(), 0u);
     const CounterValues a = pair->a.counters();
     const CounterValues b = pair->b.counters();
     const uint64_t chains = kMessages / chain;
@@ -79,8 +79,8 @@ TEST_P(LaneTest, CountsOfOneByOne) {
       }
       pair->PumpAll();
     }
-    ASSERT_EQ(pair->a.lane->chains_in_flight(), 0u);
-    ASSERT_EQ(pair->b.lane->chains_in_flight(), 0u);
+    ASSERT_EQ(pair->a.ChainsInFlight(), 0u);
+    ASSERT_EQ(pair->b.ChainsInFlight(), 0u);
     const CounterValues a = pair->a.counters();
     const CounterValues b = pair->b.counters();
     for (const uint64_t count :

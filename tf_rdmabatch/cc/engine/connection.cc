@@ -11,9 +11,7 @@ namespace {
 
 std::atomic<uint64_t> next_id{1};
 
-// A close waits so long for the peer to perceive what was sent.
-constexpr double kCloseSeconds = 1;
-// Most peers answer at once.
+// Most peers answer a good-bye at once.
 constexpr int kCloseYields = 64;
 
 Status ClosedHere() { return {StatusCode::kCancelled, "closed by this side"}; }
@@ -176,6 +174,11 @@ void Connection::FinishClose(Deadline deadline) {
   Fail(ClosedHere());
 }
 
+void Connection::Leave(Deadline deadline) {
+  BeginClose(deadline);
+  FinishClose(Deadline::After(0));
+}
+
 std::string Connection::ByeFrame() {
   ByteWriter writer;
   writer.String(kBye, kMaxByeBytes);
@@ -184,17 +187,21 @@ std::string Connection::ByeFrame() {
   return writer.Take();
 }
 
-bool Connection::TakeBye(std::string_view frame) {
+Result<std::vector<uint64_t>> Connection::ParseBye(std::string_view frame) const {
   ByteReader reader(frame);
-  if (reader.String(kMaxByeBytes) != kBye || reader.U16() != lanes_.size()) return false;
-  for (size_t i = 0; i < lanes_.size(); ++i) announced_.push_back(reader.U64());
-  return reader.done();
+  if (reader.String(kMaxByeBytes) != kBye || reader.U16() != lanes_.size()) reader.Fail();
+  std::vector<uint64_t> announced(lanes_.size());
+  for (uint64_t& count : announced) count = reader.U64();
+  if (!reader.done()) {
+    return Status(StatusCode::kDataLoss, "unexpected bytes on the bootstrap connection");
+  }
+  return announced;
 }
 
-bool Connection::Drained() const {
+bool Connection::Drained(const std::vector<uint64_t>& announced) const {
   if (closed()) return true;
-  for (size_t i = 0; i < announced_.size(); ++i) {
-    if (!lanes_[i]->failed() && lanes_[i]->batches_taken() < announced_[i]) return false;
+  for (size_t i = 0; i < announced.size(); ++i) {
+    if (!lanes_[i]->failed() && lanes_[i]->batches_taken() < announced[i]) return false;
   }
   return true;
 }

@@ -150,6 +150,9 @@ class RDMABATCH_EXPORT Connection : public LaneHost,
   static constexpr size_t kMaxHeadBytes = 256;
   static constexpr std::string_view kBye = "bye";
   static constexpr size_t kMaxByeBytes = 256;
+  // A close waits so long for the peer to perceive what was sent, a shutdown for all peers
+  // together.
+  static constexpr double kCloseSeconds = 1;
 
   Disposition OnLaneMessage(const MessageHeader& header, Span<const uint8_t> payload,
                             SlotHold hold) override;
@@ -183,12 +186,13 @@ class RDMABATCH_EXPORT Connection : public LaneHost,
   // The two halves of Close: says good-bye, and waits until the peer has answered.
   void BeginClose(Deadline deadline);
   void FinishClose(Deadline deadline);
-  // What this side announced on each lane, and the same from the peer (control thread); false when
-  // it does not parse.
+  // Close without the wait, where nobody watches for the answer.
+  void Leave(Deadline deadline);
+  // A good-bye has the number of announcements that its side made on each lane.
   std::string ByeFrame();
-  bool TakeBye(std::string_view frame);
-  // Progress thread: whether all that the peer announced before its good-bye was handled.
-  bool Drained() const;
+  Result<std::vector<uint64_t>> ParseBye(std::string_view frame) const;
+  // Progress thread: whether as many announcements of the peer were handled on each lane.
+  bool Drained(const std::vector<uint64_t>& announced) const;
   // What a call on a failed lane returns.
   Status FailureOf(const Lane& lane) const;
   Status Named(const Status& status) const;
@@ -218,8 +222,6 @@ class RDMABATCH_EXPORT Connection : public LaneHost,
   Reassembly reassembly_;  // progress thread
   TimedLock fragmenting_;
   uint64_t next_message_ = 0;  // fragmenting_
-  // Of each lane, from the peer's good-bye. Written before the progress thread is told.
-  std::vector<uint64_t> announced_;
 
   std::atomic<bool> active_{false};
   std::atomic<bool> usable_{false};

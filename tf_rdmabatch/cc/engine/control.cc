@@ -106,10 +106,11 @@ void ControlThread::CheckPeer(const std::shared_ptr<Connection>& connection) {
   const Deadline wait = Deadline::After(lane_status.ok() ? 0 : kByeSeconds);
   auto frame = connection->bootstrap_->ReceiveFrame(wait, Connection::kMaxByeBytes);
   Status status;
+  std::vector<uint64_t> announced;
   if (frame.ok()) {
-    status = connection->TakeBye(*frame)
-                 ? Status(StatusCode::kUnavailable, "the peer closed it")
-                 : Status(StatusCode::kDataLoss, "unexpected bytes on the bootstrap connection");
+    auto bye = connection->ParseBye(*frame);
+    status = bye.ok() ? Status(StatusCode::kUnavailable, "the peer closed it") : bye.status();
+    if (bye.ok()) announced = std::move(*bye);
   } else if (frame.status().code() != StatusCode::kDeadlineExceeded) {
     status = {StatusCode::kUnavailable, "the peer died or was cut off"};
   } else if (!lane_status.ok()) {
@@ -119,7 +120,7 @@ void ControlThread::CheckPeer(const std::shared_ptr<Connection>& connection) {
   }
   // Its level-triggered descriptors must not wake this thread again.
   connection->SetEnding();
-  engine_->FailLater(connection, status);
+  engine_->FailLater(connection, status, std::move(announced));
 }
 
 void ControlThread::AcceptPeer(int listener) {

@@ -14,8 +14,6 @@
 namespace rdmabatch {
 namespace {
 
-// A shutdown waits so long for all peers to perceive what was sent.
-constexpr double kCloseSeconds = 1;
 // How long the end of a connection waits for what its peer sent before.
 constexpr double kDrainSeconds = 1;
 
@@ -113,10 +111,7 @@ Result<std::shared_ptr<Connection>> Engine::Establish(BootstrapSocket socket, bo
   Log(LogLevel::kInfo,
       "connected to " + (*connection)->peer().ToString() + " over " + (*connection)->choice());
   // The engine may have stopped before it was in the list.
-  if (stopping_.load(std::memory_order_acquire)) {
-    (*connection)->BeginClose(deadline);
-    (*connection)->FinishClose(Deadline::After(0));
-  }
+  if (stopping_.load(std::memory_order_acquire)) (*connection)->Leave(deadline);
   control_->Wake();
   return connection;
 }
@@ -171,16 +166,19 @@ void Engine::Adopt(const std::shared_ptr<Connection>& connection) {
   connections_.push_back(connection);
 }
 
-void Engine::FailLater(std::shared_ptr<Connection> connection, const Status& status) {
-  EndWhenDrained(std::move(connection), status, Deadline::After(kDrainSeconds));
+void Engine::FailLater(std::shared_ptr<Connection> connection, const Status& status,
+                       std::vector<uint64_t> announced) {
+  EndWhenDrained(std::move(connection), status, std::move(announced),
+                 Deadline::After(kDrainSeconds));
 }
 
 // What a peer sent before its good-bye may still be on its way: another path brings it.
 void Engine::EndWhenDrained(std::shared_ptr<Connection> connection, const Status& status,
-                            Deadline deadline) {
-  progress_->AfterArrivals([this, connection = std::move(connection), status, deadline] {
-    if (!connection->Drained() && !deadline.expired()) {
-      return EndWhenDrained(connection, status, deadline);
+                            std::vector<uint64_t> announced, Deadline deadline) {
+  progress_->AfterArrivals([this, connection = std::move(connection), status,
+                            announced = std::move(announced), deadline] {
+    if (!connection->Drained(announced) && !deadline.expired()) {
+      return EndWhenDrained(connection, status, announced, deadline);
     }
     if (status.code() != StatusCode::kCancelled && !connection->closed()) {
       Log(status.code() == StatusCode::kDataLoss ? LogLevel::kWarning : LogLevel::kInfo,
@@ -208,16 +206,13 @@ void Engine::Shutdown() {
   if (fork_generation_ != ForkGeneration()) return;
   if (stopping_.exchange(true, std::memory_order_acq_rel)) return;
   if (progress_ == nullptr) return;
-  const Deadline deadline = Deadline::After(kCloseSeconds);
+  const Deadline deadline = Deadline::After(Connection::kCloseSeconds);
   const auto connections = AllConnections();
   for (const auto& connection : connections) connection->BeginClose(deadline);
   for (const auto& connection : connections) connection->FinishClose(deadline);
   if (control_ != nullptr) control_->Stop();
   // Handshakes that ended meanwhile; nobody watches for their peers' answers any more.
-  for (const auto& connection : AllConnections()) {
-    connection->BeginClose(deadline);
-    connection->FinishClose(Deadline::After(0));
-  }
+  for (const auto& connection : AllConnections()) connection->Leave(deadline);
   progress_->Stop();
 }
 

@@ -75,9 +75,11 @@ class RDMABATCH_EXPORT Engine {
   // Puts a connection into the list, before the peer may use it.
   void Adopt(const std::shared_ptr<Connection>& connection);
   // Fails the connection from the progress thread, once what has arrived was handled.
-  void FailLater(std::shared_ptr<Connection> connection, const Status& status);
+  // `announced`: of each lane, by the peer before its end, as far as it said so.
+  void FailLater(std::shared_ptr<Connection> connection, const Status& status,
+                 std::vector<uint64_t> announced = {});
   void EndWhenDrained(std::shared_ptr<Connection> connection, const Status& status,
-                      Deadline deadline);
+                      std::vector<uint64_t> announced, Deadline deadline);
   void Retire(Connection* connection);
 
   const EngineOptions options_;

@@ -124,7 +124,6 @@ class Lane {
 
   // Set once, when both sides are ready: an immediate before that breaks the protocol.
   void Activate() { active_.store(true, std::memory_order_release); }
-  uint32_t chains_in_flight();
   // Announcements posted, and (progress thread) those of the peer that were taken.
   uint64_t announced();
   uint64_t batches_taken() const { return batches_taken_; }

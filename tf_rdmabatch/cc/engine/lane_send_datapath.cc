@@ -95,12 +95,6 @@ void Lane::FlushUnlessBusy(bool more) {
   FlushLocked();
 }
 
-uint32_t Lane::chains_in_flight() {
-  SpinGuard guard(send_flag_);
-  if (!failed()) PollSendLocked();
-  return failed() ? 0 : endpoint_->chains_in_flight();
-}
-
 uint64_t Lane::announced() {
   SpinGuard guard(send_flag_);
   return batch_;

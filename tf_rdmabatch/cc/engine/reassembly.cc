@@ -1,5 +1,6 @@
 #include "tf_rdmabatch/cc/engine/reassembly.h"
 
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 

@@ -3,21 +3,18 @@
 #define TF_RDMABATCH_CC_ENGINE_REASSEMBLY_H_
 
 #include <cstdint>
-#include <cstdlib>
 #include <map>
 #include <memory>
 
+#include "tf_rdmabatch/cc/base/free_memory.h"
 #include "tf_rdmabatch/cc/base/span.h"
 
 namespace rdmabatch {
 
 class Reassembly {
  public:
-  struct Free {
-    void operator()(uint8_t* memory) const { std::free(memory); }
-  };
   struct Whole {
-    std::unique_ptr<uint8_t[], Free> bytes;  // null: more is to come
+    std::unique_ptr<uint8_t[], FreeMemory> bytes;  // null: more is to come
     uint64_t size = 0;
   };
 
