@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tf_rdmabatch.strategy import _tensorflow as private
 from tf_rdmabatch.strategy import trace as traces
-from tf_rdmabatch.strategy.parameters import Parameter, ParameterTable
+from tf_rdmabatch.strategy.parameters import Pack
 
 
 class ServerVariable(private.ps_values.CachingVariable):  # type: ignore[misc]
@@ -33,7 +33,8 @@ class ServerVariable(private.ps_values.CachingVariable):  # type: ignore[misc]
     ) -> None:
         super().__init__(variable)
         self.server = server
-        self._parameter: Parameter | None = None
+        # The pack that workers pull, and the number in it.
+        self.place: tuple[Pack, int] | None = None
         self._aggregation = aggregation
 
     @property
@@ -45,12 +46,6 @@ class ServerVariable(private.ps_values.CachingVariable):  # type: ignore[misc]
     def synchronization(self) -> tf.VariableSynchronization:
         """Always at the write."""
         return tf.VariableSynchronization.ON_WRITE
-
-    def parameter(self, table: ParameterTable) -> Parameter:
-        """Return the parameter that workers pull."""
-        if self._parameter is None:
-            self._parameter = table.add(self.name, self.server, self.dtype, self.shape)
-        return self._parameter
 
     def read_value(self) -> tf.Tensor:
         """Return the value; in a replica the one that the round began with."""
