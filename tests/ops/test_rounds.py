@@ -126,7 +126,7 @@ def test_waits_end_whatever_their_order(job: Job) -> None:
     number = 400
     handles = [job.handles(f"w{i}", "float32", [4]) for i in range(number)]
     served = [h[0] for h in handles]
-    job.serve(served, contributors=2)
+    job.serve(*served, contributors=2)
 
     @tf.function
     def step() -> Any:
