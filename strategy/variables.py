@@ -10,6 +10,7 @@ import tensorflow as tf
 from tf_rdmabatch.strategy import _tensorflow as private
 from tf_rdmabatch.strategy import trace as traces
 from tf_rdmabatch.strategy.parameters import Parameter, ParameterTable
+from tf_rdmabatch.strategy.sharded import refuse_in_update_of_shard
 
 
 class ServerVariable(private.ps_values.CachingVariable):  # type: ignore[misc]
@@ -33,6 +34,8 @@ class ServerVariable(private.ps_values.CachingVariable):  # type: ignore[misc]
     ) -> None:
         super().__init__(variable)
         self.server = server
+        # The variable that this is a shard of.
+        self.whole: Any = None
         self._parameter: Parameter | None = None
         self._aggregation = aggregation
 
@@ -51,6 +54,14 @@ class ServerVariable(private.ps_values.CachingVariable):  # type: ignore[misc]
         if self._parameter is None:
             self._parameter = table.add(self.name, self.server, self.dtype, self.shape)
         return self._parameter
+
+    def gradient_sources(self) -> list[tuple[Any, Callable[[Any], Any]]]:
+        """Return the variables that a read is a read of, and what turns its gradient into theirs."""
+        sources: list[tuple[Any, Callable[[Any], Any]]] = [(self._v, lambda gradient: gradient)]
+        if self.whole is not None:
+            whole, _ = self.whole.gradient_sources()[0]
+            sources.append((whole, lambda gradient: self.whole.whole_gradient(self, gradient)))
+        return sources
 
     def read_value(self) -> tf.Tensor:
         """Return the value; in a replica the one that the round began with."""
@@ -91,6 +102,7 @@ class ServerVariable(private.ps_values.CachingVariable):  # type: ignore[misc]
     def _write(self, method: str, value: Any, *args: Any, **kwargs: Any) -> Any:
         trace = traces.active()
         if trace is None:
+            refuse_in_update_of_shard(self.name)
             return getattr(self._v, method)(value, *args, **kwargs)
         return trace.assign(self, method, value)
 
@@ -111,6 +123,7 @@ def _refuse_in_replica(method: str) -> Callable[..., Any]:
                 f"write {self.name}.assign(tf.tensor_scatter_nd_...({self.name}, ...)), or call it "
                 "outside of strategy.run"
             )
+        refuse_in_update_of_shard(self.name)
         return getattr(self._v, method)(*args, **kwargs)
 
     return scatter
