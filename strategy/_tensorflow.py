@@ -61,6 +61,11 @@ def current_graph() -> Any:
     return ops.get_default_graph()
 
 
+def current_device() -> str:
+    """Return the device that eager ops run on."""
+    return str(context.context().device_name)
+
+
 def is_control_flow_graph(graph: Any) -> bool:
     """Return whether `graph` is a branch or a loop, and not a tf.function."""
     return bool(getattr(graph, "is_control_flow_graph", False))
@@ -78,9 +83,7 @@ def placeholder(dtype: tf.DType, shape: tf.TensorShape, name: str) -> tf.Tensor:
     return tf.raw_ops.Placeholder(dtype=dtype, shape=shape, name=name)
 
 
-def record_read(
-    value: tf.Tensor, sources: Sequence[tuple[Any, Callable[[Any], Any]]]
-) -> tf.Tensor:
+def record_read(value: tf.Tensor, sources: Sequence[tuple[Any, Callable[[Any], Any]]]) -> tf.Tensor:
     """Return `value`, which tapes then take for a read of variables.
 
     Parameters

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-
 # What TensorFlow says where a graph's tensor is asked for its value.
 _NO_VALUE = ("object has no attribute 'numpy'", "to a numpy array", "numpy() is only available")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tf_rdmabatch.strategy import _tensorflow as private
@@ -15,10 +16,10 @@ from tf_rdmabatch.strategy.parameters import ParameterTable
 from tf_rdmabatch.strategy.placement import LeastLoaded
 from tf_rdmabatch.strategy.rounds import Rounds
 from tf_rdmabatch.strategy.sharded import ShardedServerVariable, part_of, shard_updates
+from tf_rdmabatch.strategy.transfer import to_server
 from tf_rdmabatch.strategy.values import MicroBatches
 from tf_rdmabatch.strategy.variables import LocalVariable, ServerVariable
 from tf_rdmabatch.strategy.worker_datasets import WorkerDatasets
-
 
 # Variables of up to this size are initialized in one piece.
 _WHOLE_BYTES = 1 << 30
@@ -76,6 +77,16 @@ class SynchronousExtended(private.pss.ParameterServerStrategyV2Extended):  # typ
 
     def _resource_creator_scope(self) -> Any:
         return []
+
+    @property
+    def worker_devices(self) -> tuple[str, ...]:
+        """The device of each replica."""
+        return tuple(self.worker_cpus[worker] for worker in self.owners())
+
+    @property
+    def parameter_devices(self) -> tuple[str, ...]:
+        """The devices that variables are on."""
+        return tuple(self.server_devices)
 
     # Allotment.
 
@@ -186,6 +197,11 @@ class SynchronousExtended(private.pss.ParameterServerStrategyV2Extended):  # typ
         aggregation = kwargs.get("aggregation") or tf.VariableAggregation.NONE
 
         def create(**kwargs: Any) -> ServerVariable:
+            initial, device = kwargs.get("initial_value"), private.current_device()
+            if callable(initial):
+                kwargs["initial_value"] = lambda: to_server(initial(), device)
+            else:
+                kwargs["initial_value"] = to_server(initial, device)
             variable = next_creator(**kwargs)
             server = tf.DeviceSpec.from_string(variable.device).task
             return ServerVariable(variable, server, aggregation)
@@ -273,9 +289,20 @@ class SynchronousExtended(private.pss.ParameterServerStrategyV2Extended):  # typ
         return value
 
     def _reduce_to(self, reduce_op: Any, value: Any, destinations: Any, options: Any) -> Any:
-        value = tf.nest.map_structure(
-            lambda v: v.even() if isinstance(v, MicroBatches) else v, value
-        )
+        def check(leaf: Any) -> Any:
+            if isinstance(leaf, MicroBatches):
+                return leaf.even()
+            if isinstance(leaf, private.values.DistributedValues) or self._replicas == 1:
+                return leaf
+            if reduce_op == tf.distribute.ReduceOp.SUM and not _is_zero(leaf):
+                raise ValueError(
+                    f"{leaf!r} is one value, not one for each of the {self._replicas} replicas, "
+                    "and cannot be summed over them: reduce what strategy.run returned, or use "
+                    "MEAN"
+                )
+            return leaf
+
+        value = tf.nest.map_structure(check, value)
         return super()._reduce_to(reduce_op, value, destinations, options)
 
     # Data.
@@ -295,6 +322,10 @@ class SynchronousExtended(private.pss.ParameterServerStrategyV2Extended):  # typ
         if isinstance(value, private.values.DistributedValues):
             return tf.concat(list(value.values), axis)
         return tf.concat([value] * self._replicas, axis)
+
+
+def _is_zero(value: Any) -> bool:
+    return not private.is_graph_tensor(value) and np.ndim(value) == 0 and value == 0
 
 
 def _nbytes(variable: Any) -> int:

@@ -15,10 +15,11 @@ from tf_rdmabatch.strategy import _tensorflow as private
 from tf_rdmabatch.strategy import trace as traces
 
 # Ops whose results for a shard are no part of their results for the whole.
-_MIXING = frozenset(
-    "All Any BatchMatMulV2 BatchMatMulV3 Cumprod Cumsum Einsum EuclideanNorm L2Loss MatMul Max Mean "
-    "Min Prod Qr Sum Svd Transpose".split()
-)
+_MIXING = {
+    *("All", "Any", "BatchMatMulV2", "BatchMatMulV3", "Cumprod", "Cumsum", "Einsum"),
+    *("EuclideanNorm", "L2Loss", "MatMul", "Max", "Mean", "Min", "Prod", "Qr", "Sum", "Svd"),
+    "Transpose",
+}
 
 
 class _Updating(threading.local):
@@ -114,7 +115,7 @@ class ShardedServerVariable(private.ShardedVariable):  # type: ignore[misc]
     value = read_value
 
     def gradient_sources(self) -> list[tuple[Any, Callable[[Any], Any]]]:
-        """Return the variables that a read is a read of, and what turns its gradient into theirs."""
+        """Return what a read is a read of, and what turns its gradient into theirs."""
         shards = [
             (shard.get(), functools.partial(rows_of, first=first, end=end))
             for shard, first, end in zip(self.shards, self.bounds, self.bounds[1:], strict=False)
@@ -137,11 +138,11 @@ class ShardedServerVariable(private.ShardedVariable):  # type: ignore[misc]
 
     def __array__(self, dtype: Any = None) -> Any:
         """Return the value."""
-        return self.read_value().numpy().astype(dtype or self.dtype.as_numpy_dtype)
+        return self.numpy().astype(dtype or self.dtype.as_numpy_dtype, copy=False)
 
     def numpy(self) -> Any:
-        """Return the value."""
-        return self.read_value().numpy()
+        """Return the value as an array."""
+        return np.concatenate([shard.numpy() for shard in self.shards])
 
     def __getitem__(self, spec: Any) -> tf.Tensor:
         """Return a slice of the value."""

@@ -42,10 +42,12 @@ class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: i
     cluster_resolver
         Describes the cluster; None is TF_CONFIG.
     variable_partitioner
-        Says into how many parts along its first axis a variable is cut.
+        Says into how many parts along its first axis a variable is cut, such as a
+        `tf.distribute.experimental.partitioners.MinSizePartitioner`.
     consistency
         ``"bsp"``: synchronous rounds, for `run` and Keras `fit`. ``"asp"``: the asynchronous model
-        of `tf.distribute.ParameterServerStrategy`, for `tf.distribute.coordinator`.
+        of `tf.distribute.ParameterServerStrategy`, for `tf.distribute.coordinator`; its variables
+        travel through TensorFlow's gRPC, and the arguments below are for ``"bsp"``.
     num_virtual_replicas
         Into how many micro-batches each batch is cut. None is 2 for each worker. More let work move
         between workers in smaller steps.

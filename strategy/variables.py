@@ -11,6 +11,7 @@ from tf_rdmabatch.strategy import _tensorflow as private
 from tf_rdmabatch.strategy import trace as traces
 from tf_rdmabatch.strategy.parameters import Parameter, ParameterTable
 from tf_rdmabatch.strategy.sharded import refuse_in_update_of_shard
+from tf_rdmabatch.strategy.transfer import to_chief, to_server
 
 
 class ServerVariable(private.ps_values.CachingVariable):  # type: ignore[misc]
@@ -56,7 +57,7 @@ class ServerVariable(private.ps_values.CachingVariable):  # type: ignore[misc]
         return self._parameter
 
     def gradient_sources(self) -> list[tuple[Any, Callable[[Any], Any]]]:
-        """Return the variables that a read is a read of, and what turns its gradient into theirs."""
+        """Return what a read is a read of, and what turns its gradient into theirs."""
         sources: list[tuple[Any, Callable[[Any], Any]]] = [(self._v, lambda gradient: gradient)]
         if self.whole is not None:
             whole, _ = self.whole.gradient_sources()[0]
@@ -72,6 +73,12 @@ class ServerVariable(private.ps_values.CachingVariable):  # type: ignore[misc]
         """Return the value; see `read_value`."""
         trace = traces.active()
         return self._v.value() if trace is None else trace.read(self)
+
+    def numpy(self) -> Any:
+        """Return the value as an array."""
+        if not tf.executing_eagerly():
+            return self._v.numpy()
+        return to_chief(self._v.read_value())
 
     def sparse_read(self, indices: Any, name: str | None = None) -> tf.Tensor:
         """Return rows of the value."""
@@ -103,6 +110,7 @@ class ServerVariable(private.ps_values.CachingVariable):  # type: ignore[misc]
         trace = traces.active()
         if trace is None:
             refuse_in_update_of_shard(self.name)
+            value = to_server(value, self._v.device)
             return getattr(self._v, method)(value, *args, **kwargs)
         return trace.assign(self, method, value)
 

@@ -87,16 +87,16 @@ def branch_on_reduction(strategy: Any) -> dict[str, Any]:
 
     def replica() -> None:
         total = tf.distribute.get_replica_context().all_reduce("SUM", variable + 1.0)
-        tf.cond(total > 0.0, lambda: tf.print("positive"), lambda: tf.no_op())
+        tf.cond(total > 0.0, lambda: tf.print("positive"), tf.no_op)
 
     return message(lambda: strategy.run(replica))
 
 
-def not_elementwise(strategy: Any) -> dict[str, Any]:
-    """An optimizer that takes norms, for a variable that is cut."""
+def not_elementwise(strategy: Any, optimizer: str) -> dict[str, Any]:
+    """An optimizer that takes norms or means, for a variable that is cut."""
     with strategy.scope():
         model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(4)])
-        model.compile("lamb", "mse")
+        model.compile(optimizer, "mse")
     return message(lambda: model.fit(np.ones((8, 8)), np.ones((8, 4)), batch_size=8, verbose=0))
 
 

@@ -69,3 +69,21 @@ def keras_2(strategy: Any) -> dict[str, Any]:
     """Keras 2, to which each shard is a variable."""
     found = legacy_fit(strategy)
     return {k: v for k, v in found.items() if k.startswith(("history", "predicted"))}
+
+
+def placement(strategy: Any) -> dict[str, Any]:
+    """Which servers a variable's and its slot's shards are on, and what the servers hold."""
+    with strategy.scope():
+        variable = tf.Variable(lambda: tf.random.normal([1000, 10]))
+        with strategy.extended.colocate_vars_with(variable):
+            slot = tf.Variable(tf.zeros([1000, 10]))
+        for _ in range(20):
+            tf.Variable(tf.zeros([200, 10]))
+    assert isinstance(slot, type(variable))
+    return {
+        "is sharded": np.asarray(isinstance(variable, tf.__internal__.distribute.ShardedVariable)),
+        "rows": np.asarray([v.shape[0] for v in variable.variables]),
+        "shards on": np.asarray([v.server for v in variable.variables]),
+        "slot shards on": np.asarray([v.server for v in slot.variables]),
+        "loads": np.asarray(strategy.extended.placement.loads),
+    }
