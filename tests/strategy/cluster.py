@@ -41,7 +41,7 @@ class Runner:
     Parameters
     ----------
     kind
-        ``"mirrored"`` or ``"cluster"``.
+        ``"mirrored"``, ``"plain"``, ``"cluster"`` or ``"sharded"``; see runner.py.
     replicas, workers, servers
         Their numbers.
     """
