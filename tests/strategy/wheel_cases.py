@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import inspect
 import re
 import unittest
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 LIBRARY = "tensorflow.python.distribute.strategy_test_lib"
-# Module, class, and what the cases are called.
+# Class and module.
 SUITES = {
     "DistributionTestBase": LIBRARY,
     "OneDeviceDistributionTestBase": LIBRARY,
@@ -23,8 +24,10 @@ SUITES = {
     "RemoteSingleWorkerMirroredStrategyBase": LIBRARY,
     "DistributeTest": "keras.src.backend.tensorflow.distribute_test",
     "OptimizerDistributeTest": "keras.src.backend.tensorflow.optimizer_distribute_test",
+    "SwapEMAWeightsTest": "keras.src.callbacks.swap_ema_weights_test",
+    "VariableNumpyValueAndAssignmentTest": "keras.src.backend.common.variables_test",
 }
-# A case of a base class that tf.distribute's tests call with a strategy: of its own, not helpers.
+# What tf.distribute's tests call with a strategy, and not helpers.
 _LIBRARY_CASE = re.compile(r"_test(?!_input_fn_iter|_collective_comms)")
 
 
@@ -65,16 +68,23 @@ class VersionOne:
 
 
 def case_names(suite: str) -> list[str]:
-    """Return the cases of a suite, those of parameterized tests included."""
+    """Return the cases of a suite that are about strategies, those of parameters included."""
     cls = getattr(importlib.import_module(SUITES[suite]), suite)
     if SUITES[suite] != LIBRARY:
-        return list(unittest.TestLoader().getTestCaseNames(cls))
+        names = unittest.TestLoader().getTestCaseNames(cls)
+        return [name for name in names if _has_strategy(cls, name)]
     return sorted(
         name + options
         for name, method in vars(cls).items()
         if _LIBRARY_CASE.match(name)
         for options in _variants(method)
     )
+
+
+def _has_strategy(cls: type, name: str) -> bool:
+    """Return whether a case makes a strategy, or its class's setUp does."""
+    functions = [vars(cls)[name], vars(cls).get("setUp", unittest.TestCase.setUp)]
+    return any("Strategy" in inspect.getsource(f) for f in functions)
 
 
 def _variants(method: Any) -> list[str]:
