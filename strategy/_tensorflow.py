@@ -35,9 +35,10 @@ from tensorflow.python.framework import ops, tensor_conversion_registry
 # CondBranchFuncGraph: the graph of a branch.
 from tensorflow.python.ops import control_flow_v2_func_graphs as control_flow_graphs
 
+# GraphOrParentsInXlaContext: whether XLA compiles a graph.
 # default_variable_creator_v2: what creates variables where nobody else wants to.
 # ResourceVariableGradient: the gradient of a variable is that of what has its handle.
-from tensorflow.python.ops import resource_variable_ops
+from tensorflow.python.ops import control_flow_util, resource_variable_ops
 from tensorflow.python.ops.resource_variable_ops import ResourceVariableGradient as VariableGradient
 
 # The name of a variable's value in a checkpoint.
@@ -205,6 +206,24 @@ def condition_of(branch: Any) -> tuple[tf.Tensor, bool, Any]:
                 if op.node_def.attr[attribute].func.name == branch.name:
                     return op.inputs[0], taken_if, outer
     raise RuntimeError(f"the tf.cond of the branch {branch.name} was not found in its graph")
+
+
+def python_function(function: Any) -> Any:
+    """Return what a tf.function traces, as AutoGraph converts it; other functions as they are.
+
+    Function.python_function and ._autograph; tf_convert is what Strategy.run converts with.
+    """
+    if not isinstance(function, tf.types.experimental.PolymorphicFunction):
+        return function
+    if not function._autograph:
+        return tf.autograph.experimental.do_not_convert(function.python_function)
+    context = tf.__internal__.autograph.control_status_ctx()
+    return tf.__internal__.autograph.tf_convert(function.python_function, context)
+
+
+def is_compiled(graph: Any) -> bool:
+    """Return whether a graph is of a tf.function with jit_compile=True, or nested in one."""
+    return bool(control_flow_util.GraphOrParentsInXlaContext(graph))
 
 
 def create_variable(**kwargs: Any) -> tf.Variable:

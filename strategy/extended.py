@@ -44,6 +44,8 @@ class SynchronousExtended(private.pss.ParameterServerStrategyV2Extended):  # typ
         super().__init__(container, resolver, partitioner)
         self._allow_run_without_coordinator = True
         self._replicas = replicas
+        # All workers run one program.
+        self._retrace_functions_for_each_device = False
         self.worker_count = self._num_workers
         self.chief_device = "/job:chief/replica:0/task:0/device:CPU:0"
         # A worker's replicas run on whatever device it has; what is kept there is on its CPU.
@@ -122,6 +124,11 @@ class SynchronousExtended(private.pss.ParameterServerStrategyV2Extended):  # typ
         if not tf.executing_eagerly():
             # An optimizer makes its slots in the first step, inside the function that is traced.
             initial = kwargs.get("initial_value")
+            if tf.compat.v1.executing_eagerly_outside_functions() is False:
+                raise RuntimeError(
+                    "this strategy needs TensorFlow 2's eager execution: leave tf.Graph().as_default() "
+                    "and tf.compat.v1.disable_eager_execution() out"
+                )
             if private.is_graph_tensor(initial):
                 raise ValueError(
                     f"the variable {kwargs.get('name')!r} is created inside a tf.function or "
@@ -244,6 +251,16 @@ class SynchronousExtended(private.pss.ParameterServerStrategyV2Extended):  # typ
         return tensor
 
     # Replicas.
+
+    @property
+    def worker_devices(self) -> tuple[str, ...]:
+        """Where each replica runs."""
+        return tuple(self.worker_cpus[worker] for worker in self.owners())
+
+    @property
+    def parameter_devices(self) -> tuple[str, ...]:
+        """Where variables are."""
+        return tuple(self.server_devices)
 
     def _call_for_each_replica(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         with explain_traced_values():

@@ -159,12 +159,24 @@ class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: i
     ) -> Any:
         """Run `fn` in each virtual replica; see `tf.distribute.Strategy.run`.
 
-        In eager mode too `fn` is traced, as a `tf.function` is, and called again without Python.
+        In eager mode too `fn` is traced, as a `tf.function` is, and called again without Python; a
+        `tf.function` is part of that trace.
+
+        Raises
+        ------
+        NotImplementedError
+            XLA is to compile the round.
         """
         if self.consistency == "asp":
             return super().run(fn, args, kwargs, options)
+        if not tf.executing_eagerly() and private.is_compiled(private.current_graph()):
+            raise NotImplementedError(
+                "strategy.run was called in a tf.function with jit_compile=True, and XLA cannot "
+                "compile the traffic between tasks: use model.compile(..., jit_compile=False), or "
+                "give jit_compile=True to functions inside of the one that strategy.run calls"
+            )
         with self.extended.rounds.named(fn):
-            return super().run(fn, args, kwargs, options)
+            return super().run(private.python_function(fn), args, kwargs, options)
 
 
 def _check_options(
