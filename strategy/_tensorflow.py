@@ -32,13 +32,13 @@ from tensorflow.python.eager import context, record, tape
 # FuncGraph.outer_graph, is_control_flow_graph and captures.
 from tensorflow.python.framework import ops, tensor_conversion_registry
 
-# CondBranchFuncGraph: the graph of a branch.
-from tensorflow.python.ops import control_flow_v2_func_graphs as control_flow_graphs
-
 # GraphOrParentsInXlaContext: whether XLA compiles a graph.
 # default_variable_creator_v2: what creates variables where nobody else wants to.
 # ResourceVariableGradient: the gradient of a variable is that of what has its handle.
 from tensorflow.python.ops import control_flow_util, resource_variable_ops
+
+# CondBranchFuncGraph: the graph of a branch.
+from tensorflow.python.ops import control_flow_v2_func_graphs as control_flow_graphs
 from tensorflow.python.ops.resource_variable_ops import ResourceVariableGradient as VariableGradient
 
 # The name of a variable's value in a checkpoint.

@@ -126,8 +126,8 @@ class SynchronousExtended(private.pss.ParameterServerStrategyV2Extended):  # typ
             initial = kwargs.get("initial_value")
             if tf.compat.v1.executing_eagerly_outside_functions() is False:
                 raise RuntimeError(
-                    "this strategy needs TensorFlow 2's eager execution: leave tf.Graph().as_default() "
-                    "and tf.compat.v1.disable_eager_execution() out"
+                    "this strategy needs TensorFlow 2's eager execution: leave "
+                    "tf.Graph().as_default() and tf.compat.v1.disable_eager_execution() out"
                 )
             if private.is_graph_tensor(initial):
                 raise ValueError(
@@ -251,16 +251,6 @@ class SynchronousExtended(private.pss.ParameterServerStrategyV2Extended):  # typ
         return tensor
 
     # Replicas.
-
-    @property
-    def worker_devices(self) -> tuple[str, ...]:
-        """Where each replica runs."""
-        return tuple(self.worker_cpus[worker] for worker in self.owners())
-
-    @property
-    def parameter_devices(self) -> tuple[str, ...]:
-        """Where variables are."""
-        return tuple(self.server_devices)
 
     def _call_for_each_replica(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         with explain_traced_values():

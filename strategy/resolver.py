@@ -3,21 +3,10 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
-import socket
-import time
-from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
-
-LOGGER = logging.getLogger("tf_rdmabatch")
-# Seconds in which all tasks have to answer; environment variable and default.
-START_TIMEOUT = "TF_RDMABATCH_START_TIMEOUT"
-_START_TIMEOUT = 300.0
-# Seconds between attempts to reach a task.
-_INTERVAL = 0.2
 
 HOW_TO_START = (
     "start the job with `tf-rdmabatch launch`, or set TF_CONFIG in each process, or pass a "
@@ -70,75 +59,6 @@ def require_chief(resolver: Any) -> None:
         )
 
 
-def start_timeout() -> float:
-    """Return how many seconds tasks have to answer.
-
-    Raises
-    ------
-    ValueError
-        The environment variable does not say.
-    """
-    text = os.environ.get(START_TIMEOUT)
-    try:
-        seconds = float(text) if text else _START_TIMEOUT
-    except ValueError:
-        seconds = -1.0
-    if not seconds > 0:
-        raise ValueError(f"{START_TIMEOUT} is a number of seconds above 0, not {text!r}")
-    return seconds
-
-
-def wait_for_tasks(spec: Any, timeout: float) -> None:
-    """Return when all workers and parameter servers listen; tasks may start in any order.
-
-    TensorFlow's own connecting would wait for ever.
-
-    Parameters
-    ----------
-    spec
-        The cluster.
-    timeout
-        Seconds.
-
-    Raises
-    ------
-    TimeoutError
-        Some do not; names them.
-    """
-    missing = {
-        f"{job}:{index}": spec.task_address(job, index)
-        for job in ("worker", "ps")
-        for index in spec.task_indices(job)
-    }
-    begin = time.monotonic()
-    announced = False
-    while missing := {task: a for task, a in missing.items() if not _listens(a)}:
-        waited = time.monotonic() - begin
-        if waited > timeout:
-            raise TimeoutError(
-                f"no answer in {timeout:g} s from {_listed(missing)}: start each with "
-                f"`python -m tf_rdmabatch serve`, check the addresses, or set {START_TIMEOUT} to "
-                "wait longer"
-            )
-        if waited > 5 and not announced:
-            LOGGER.info("waiting for %s", _listed(missing))
-            announced = True
-        time.sleep(_INTERVAL)
-
-
-def _listens(address: str) -> bool:
-    host, _, port = address.rpartition(":")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=2).close()
-    except OSError:
-        return False
-    return True
-
-
-def _listed(tasks: Mapping[str, str]) -> str:
-    return ", ".join(f"{task} at {address}" for task, address in tasks.items())
-
-
 def require_server(resolver: Any) -> tuple[str, int]:
     """Return job and index of this process, which has to be a worker or a ps."""
     role, index = resolver.task_type, resolver.task_id
@@ -149,3 +69,13 @@ def require_server(resolver: Any) -> tuple[str, int]:
             "training program"
         )
     return role, int(index)
+
+
+def task_addresses(resolver: Any) -> dict[str, str]:
+    """Return the address of each ps and worker, by its name, such as ``"worker:0"``."""
+    spec = resolver.cluster_spec()
+    return {
+        f"{job}:{index}": spec.task_address(job, index)
+        for job in ("ps", "worker")
+        for index in spec.task_indices(job)
+    }

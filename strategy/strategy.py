@@ -16,12 +16,8 @@ from tf_rdmabatch import _core, ops
 from tf_rdmabatch.strategy import _tensorflow as private
 from tf_rdmabatch.strategy.errors import explain_task_errors
 from tf_rdmabatch.strategy.extended import SynchronousExtended
-from tf_rdmabatch.strategy.resolver import (
-    find_resolver,
-    require_chief,
-    start_timeout,
-    wait_for_tasks,
-)
+from tf_rdmabatch.strategy.resolver import find_resolver, require_chief, task_addresses
+from tf_rdmabatch.strategy.watch import wait_for_tasks, watch
 
 LOGGER = logging.getLogger("tf_rdmabatch")
 # Virtual replicas of each worker, where nothing else is said.
@@ -55,6 +51,11 @@ class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: i
         ``"auto"``, ``"shm"`` or ``"verbs"``.
     block_size
         Bytes that a parameter is cut into to travel; None leaves it to the engine.
+    start_timeout
+        Seconds to wait for all workers and parameter servers to come up.
+    task_timeout
+        Seconds after which a worker or parameter server that does not answer counts as lost. One
+        whose process has ended is noticed at once.
 
     Raises
     ------
@@ -62,8 +63,8 @@ class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: i
         There is no cluster, or an argument is wrong.
     RuntimeError
         This process is not the chief's.
-    TimeoutError
-        A task does not answer.
+    tf.errors.UnavailableError
+        A task has not come up. Later, from what trains: a task was lost.
     """
 
     def __init__(
@@ -75,14 +76,20 @@ class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: i
         num_virtual_replicas: int | None = None,
         transport: str = "auto",
         block_size: int | None = None,
+        start_timeout: float = 300.0,
+        task_timeout: float = 30.0,
     ) -> None:
         if consistency not in ("bsp", "asp"):
             raise ValueError(f"consistency is 'bsp' or 'asp', not {consistency!r}")
         _check_options(num_virtual_replicas, transport, block_size)
+        if start_timeout <= 0 or task_timeout <= 0:
+            raise ValueError("start_timeout and task_timeout are positive numbers of seconds")
         resolver = find_resolver(cluster_resolver)
         require_chief(resolver)
         self.consistency = consistency
-        wait_for_tasks(resolver.cluster_spec(), start_timeout())
+        tasks = task_addresses(resolver)
+        wait_for_tasks(tasks, start_timeout)
+        watch(tasks, task_timeout)
         if consistency == "asp":
             super().__init__(resolver, variable_partitioner)
             return

@@ -53,7 +53,7 @@ def _is_at(value: tf.Tensor, device: str) -> bool:
 
 
 def _nbytes(value: Any) -> int:
-    return math.prod(value.shape) * int(tf.as_dtype(value.dtype).size)
+    return int(math.prod(value.shape)) * int(tf.as_dtype(value.dtype).size)
 
 
 def _pieces(flat: tf.Tensor) -> list[tuple[int, int]]:

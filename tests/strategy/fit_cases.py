@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -99,13 +100,13 @@ def schedules(strategy: Any) -> dict[str, Any]:
     return results(again, history)
 
 
-class _Sequence(keras.utils.PyDataset):  # type: ignore[misc]
+class _Sequence(keras.utils.PyDataset):
     def __init__(self, x: Any, y: Any) -> None:
         super().__init__()
         self._x, self._y = x, y
 
     def __len__(self) -> int:
-        return -(-len(self._x) // BATCH)
+        return math.ceil(len(self._x) / BATCH)
 
     def __getitem__(self, i: int) -> Any:
         rows = slice(i * BATCH, (i + 1) * BATCH)

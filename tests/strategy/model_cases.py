@@ -45,7 +45,7 @@ def _convolution(normalization: Callable[[], Any]) -> Any:
     return keras.Model(inputs, keras.layers.Dense(1)(x))
 
 
-MODELS = {
+MODELS: dict[str, Any] = {
     "recurrent": _recurrent,
     "attention": _attention,
     "batch": lambda: _convolution(keras.layers.BatchNormalization),
@@ -201,7 +201,8 @@ def portable(strategy: Any) -> dict[str, Any]:
     module = tf.Module()
     module.model = model
     module.predict = tf.function(
-        lambda x: model(x), input_signature=[tf.TensorSpec([None, 16], tf.float32)]
+        lambda x: model(x),  # noqa: PLW0108  Keras's own __call__ has no signature.
+        input_signature=[tf.TensorSpec([None, 16], tf.float32)],
     )
     with tempfile.TemporaryDirectory() as folder:
         np.save(Path(folder) / "x.npy", x)

@@ -108,7 +108,7 @@ def _library_test(strategy: Any, suite: str, name: str) -> unittest.TestCase:
 def _in_place_of_mirrored(strategy: Any) -> Iterator[None]:
     """Give what makes a MirroredStrategy on logical devices this strategy."""
     with (
-        mock.patch.object(tf.distribute, "MirroredStrategy", lambda *_: strategy),
+        mock.patch.object(tf.distribute, "MirroredStrategy", return_value=strategy),
         mock.patch.object(tf.config, "set_logical_device_configuration"),
         mock.patch.object(context, "_reset_context"),
     ):
