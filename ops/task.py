@@ -35,6 +35,7 @@ def configure(
     slots: int = 64,
     slot_bytes: int = 64 << 10,
     threads: int = 2,
+    contributor: int = 0,
 ) -> Any:
     """Start the engine of the process that this op runs in, in place of the one before.
 
@@ -54,6 +55,8 @@ def configure(
         What each connection receives into: a multiple of 64 slots, and their size in bytes.
     threads
         Number of threads for what has to wait.
+    contributor
+        As which a worker pushes: from 0 to the parameters' contributors - 1.
 
     Returns
     -------
@@ -78,6 +81,7 @@ def configure(
             slots=slots,
             slot_bytes=slot_bytes,
             threads=threads,
+            contributor=contributor,
         )
     )
 

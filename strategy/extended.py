@@ -55,7 +55,7 @@ class SynchronousExtended(private.pss.ParameterServerStrategyV2Extended):  # typ
             f"/job:ps/replica:0/task:{i}/device:CPU:0" for i in range(self._num_ps)
         ]
         self.placement = LeastLoaded(self._num_ps)
-        self.parameters = ParameterTable(self.server_devices, self.worker_cpus)
+        self.parameters = ParameterTable(self.server_devices, self.worker_count)
         self.local_variables: list[LocalVariable] = []
         self.anchors = []
         for device in self.worker_cpus:
@@ -242,9 +242,6 @@ class SynchronousExtended(private.pss.ParameterServerStrategyV2Extended):  # typ
 
     def on_worker(self, tensor: tf.Tensor, worker: int) -> tf.Tensor:
         """Return what stands on a worker for a tensor that the workers' program captured."""
-        resource = self.parameters.on_worker(tensor, worker)
-        if resource is not None:
-            return resource
         for variable in self.local_variables:
             if variable.parts[0].handle is tensor:
                 return variable.parts[worker].handle

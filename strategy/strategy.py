@@ -138,6 +138,7 @@ class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: i
                         token,
                         _listen_address(address),
                         transport=transport,
+                        contributor=i,
                     )
                     if job == "ps":
                         addresses[f"{job}:{i}"] = started

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tf_rdmabatch.strategy import _tensorflow as private
 from tf_rdmabatch.strategy import trace as traces
-from tf_rdmabatch.strategy.parameters import Parameter, ParameterTable
+from tf_rdmabatch.strategy.parameters import Pack
 from tf_rdmabatch.strategy.sharded import refuse_in_update_of_shard
 from tf_rdmabatch.strategy.transfer import to_chief, to_server
 
@@ -37,7 +37,8 @@ class ServerVariable(private.ps_values.CachingVariable):  # type: ignore[misc]
         self.server = server
         # The variable that this is a shard of.
         self.whole: Any = None
-        self._parameter: Parameter | None = None
+        # The pack that workers pull, and the number in it.
+        self.place: tuple[Pack, int] | None = None
         self._aggregation = aggregation
 
     @property
@@ -49,12 +50,6 @@ class ServerVariable(private.ps_values.CachingVariable):  # type: ignore[misc]
     def synchronization(self) -> tf.VariableSynchronization:
         """Always at the write."""
         return tf.VariableSynchronization.ON_WRITE
-
-    def parameter(self, table: ParameterTable) -> Parameter:
-        """Return the parameter that workers pull."""
-        if self._parameter is None:
-            self._parameter = table.add(self.name, self.server, self.dtype, self.shape)
-        return self._parameter
 
     def gradient_sources(self) -> list[tuple[Any, Callable[[Any], Any]]]:
         """Return what a read is a read of, and what turns its gradient into theirs."""
