@@ -30,12 +30,12 @@ from tensorflow.python.eager import context, record, tape
 # FuncGraph.outer_graph, is_control_flow_graph and captures.
 from tensorflow.python.framework import ops, tensor_conversion_registry
 
+# default_variable_creator_v2: what creates variables where nobody else wants to.
+# GraphOrParentsInXlaContext: whether XLA compiles a graph.
+from tensorflow.python.ops import control_flow_util, resource_variable_ops
+
 # CondBranchFuncGraph: the graph of a branch.
 from tensorflow.python.ops import control_flow_v2_func_graphs as control_flow_graphs
-
-# GraphOrParentsInXlaContext: whether XLA compiles a graph.
-# default_variable_creator_v2: what creates variables where nobody else wants to.
-from tensorflow.python.ops import control_flow_util, resource_variable_ops
 
 __all__ = ["context", "distribute_lib", "input_lib", "ps_values", "pss", "values"]
 

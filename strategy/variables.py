@@ -26,13 +26,20 @@ class ServerVariable(private.ps_values.CachingVariable):  # type: ignore[misc]
         The server's number.
     aggregation
         How the replicas' assignments become one.
+    replicas
+        Their number.
     """
 
     def __init__(
-        self, variable: tf.Variable, server: int, aggregation: tf.VariableAggregation
+        self,
+        variable: tf.Variable,
+        server: int,
+        aggregation: tf.VariableAggregation,
+        replicas: int = 1,
     ) -> None:
         super().__init__(variable)
         self.server = server
+        self._replicas = replicas
         self._parameter: Parameter | None = None
         self._aggregation = aggregation
 
@@ -45,6 +52,11 @@ class ServerVariable(private.ps_values.CachingVariable):  # type: ignore[misc]
     def synchronization(self) -> tf.VariableSynchronization:
         """Always at the write."""
         return tf.VariableSynchronization.ON_WRITE
+
+    @property
+    def values(self) -> tuple[ServerVariable, ...]:
+        """Each replica's variable, as a mirrored one has them: all are this one."""
+        return (self,) * self._replicas
 
     def parameter(self, table: ParameterTable) -> Parameter:
         """Return the parameter that workers pull."""
