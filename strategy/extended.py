@@ -124,10 +124,10 @@ class SynchronousExtended(private.pss.ParameterServerStrategyV2Extended):  # typ
         if not tf.executing_eagerly():
             # An optimizer makes its slots in the first step, inside the function that is traced.
             initial = kwargs.get("initial_value")
-            if tf.compat.v1.executing_eagerly_outside_functions() is False:
+            if not tf.compat.v1.executing_eagerly_outside_functions():
                 raise RuntimeError(
-                    "this strategy needs TensorFlow 2's eager execution: leave "
-                    "tf.Graph().as_default() and tf.compat.v1.disable_eager_execution() out"
+                    "this strategy needs TensorFlow 2's eager execution: leave out "
+                    "tf.Graph().as_default() and tf.compat.v1.disable_eager_execution()"
                 )
             if private.is_graph_tensor(initial):
                 raise ValueError(
@@ -211,7 +211,7 @@ class SynchronousExtended(private.pss.ParameterServerStrategyV2Extended):  # typ
                 kwargs["initial_value"] = to_server(initial, device)
             variable = next_creator(**kwargs)
             server = tf.DeviceSpec.from_string(variable.device).task
-            return ServerVariable(variable, server, aggregation)
+            return ServerVariable(variable, server, aggregation, self._replicas)
 
         return create
 

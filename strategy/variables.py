@@ -28,10 +28,16 @@ class ServerVariable(private.ps_values.CachingVariable):  # type: ignore[misc]
         The server's number.
     aggregation
         How the replicas' assignments become one.
+    replicas
+        Their number.
     """
 
     def __init__(
-        self, variable: tf.Variable, server: int, aggregation: tf.VariableAggregation
+        self,
+        variable: tf.Variable,
+        server: int,
+        aggregation: tf.VariableAggregation,
+        replicas: int = 1,
     ) -> None:
         super().__init__(variable)
         self.server = server
@@ -39,6 +45,7 @@ class ServerVariable(private.ps_values.CachingVariable):  # type: ignore[misc]
         self.whole: Any = None
         # The pack that workers pull, and the number in it.
         self.place: tuple[Pack, int] | None = None
+        self._replicas = replicas
         self._aggregation = aggregation
 
     @property
@@ -58,6 +65,11 @@ class ServerVariable(private.ps_values.CachingVariable):  # type: ignore[misc]
             whole, _ = self.whole.gradient_sources()[0]
             sources.append((whole, lambda gradient: self.whole.whole_gradient(self, gradient)))
         return sources
+
+    @property
+    def values(self) -> tuple[ServerVariable, ...]:
+        """Each replica's variable, as a mirrored one has them: all are this one."""
+        return (self,) * self._replicas
 
     def read_value(self) -> tf.Tensor:
         """Return the value; in a replica the one that the round began with."""

@@ -148,3 +148,23 @@ class Runner:
 
 # Kind, replicas, workers, servers.
 MakeRunner = Callable[..., Runner]
+
+
+def compare(
+    runners: MakeRunner,
+    case: str,
+    workers: int = 2,
+    servers: int = 1,
+    replicas: int = 4,
+    reference: str = "mirrored",
+    rtol: float = 2e-5,
+    kind: str = "cluster",
+    **options: Any,
+) -> None:
+    """Compare what a case returns on a cluster with what it returns in a reference process."""
+    found = runners(kind, replicas, workers, servers).run(case, **options)
+    expected = runners(reference, replicas).run(case, **options)
+    assert sorted(found) == sorted(expected)
+    for name, value in expected.items():
+        scale = max(float(np.abs(value).max(initial=0)), 1e-6)
+        np.testing.assert_allclose(found[name], value, rtol=rtol, atol=rtol * scale, err_msg=name)

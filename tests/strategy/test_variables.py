@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.strategy.cluster import MakeRunner, Runner
-from tests.strategy.test_equality import compare
+from tests.strategy.cluster import MakeRunner, Runner, compare
 
 pytestmark = pytest.mark.timeout(600)
 GIB = 1 << 30
