@@ -19,7 +19,7 @@ LOGGER = logging.getLogger("tf_rdmabatch")
 _INTERVAL = 0.5
 
 
-def serve(cluster_resolver: Any = None, *, linger: float = 30.0) -> None:
+def serve(cluster_resolver: Any = None, *, linger: float = 60.0) -> None:
     """Serve this task; returns when the chief has ended. Tasks may start in any order.
 
     Parameters
@@ -87,7 +87,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--linger",
         type=float,
-        default=30.0,
+        default=60.0,
         metavar="SECONDS",
         help="wait so long for another chief after one has ended (default: %(default)s)",
     )

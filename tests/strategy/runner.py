@@ -19,7 +19,7 @@ import tensorflow as tf
 import tf_rdmabatch
 
 
-def make_strategy(kind: str, replicas: int) -> Any:
+def make_strategy(kind: str, replicas: int, **options: Any) -> Any:
     if kind == "mirrored":
         cpu = tf.config.list_physical_devices("CPU")[0]
         devices = [tf.config.LogicalDeviceConfiguration()] * replicas
@@ -27,7 +27,7 @@ def make_strategy(kind: str, replicas: int) -> Any:
         return tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(replicas)])
     if kind == "plain":
         return tf.distribute.get_strategy()
-    return tf_rdmabatch.ParameterServerStrategy(num_virtual_replicas=replicas)
+    return tf_rdmabatch.ParameterServerStrategy(num_virtual_replicas=replicas, **options)
 
 
 def main() -> None:
@@ -39,6 +39,9 @@ def main() -> None:
         request = json.loads(line)
         module, _, name = request["case"].partition(":")
         try:
+            anew = request["options"].pop("strategy", None)
+            if anew is not None:
+                strategy = make_strategy(sys.argv[1], int(sys.argv[2]), **anew)
             allotment = request["options"].pop("allotment", None)
             if allotment and sys.argv[1] == "cluster":
                 strategy.allotment = allotment
