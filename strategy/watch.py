@@ -24,7 +24,9 @@ import tensorflow as tf
 LOGGER = logging.getLogger("tf_rdmabatch")
 # Seconds between two questions to a task.
 _INTERVAL = 2.0
-# Seconds between attempts to reach a task that has not come up, and between lines that say so.
+# At the start: seconds for an answer, between questions to those that are missing, and between
+# lines that say so.
+_START_ANSWER = 2.0
 _START_INTERVAL = 0.2
 _START_LOG_INTERVAL = 10.0
 
@@ -65,31 +67,34 @@ def wait_for_tasks(tasks: Mapping[str, str], timeout: float) -> None:
     Raises
     ------
     tf.errors.UnavailableError
-        One is not; the message names it and says what to do.
+        Some are not; the message names them and says what to do.
     """
     deadline = time.monotonic() + timeout
-    for name, address in tasks.items():
-        log_at = time.monotonic() + _START_LOG_INTERVAL
-        while True:
-            now = time.monotonic()
+    log_at = time.monotonic() + _START_LOG_INTERVAL
+    waiting = dict(tasks)
+    while True:
+        reasons = {}
+        for name, address in list(waiting.items()):
             try:
-                ask(address, min(_START_LOG_INTERVAL, max(0.1, deadline - now)))
-                break
+                ask(address, _START_ANSWER)
+                del waiting[name]
             except OSError as error:
-                reason = error
-            now = time.monotonic()
-            if now >= deadline:
-                raise tf.errors.UnavailableError(
-                    None,
-                    None,
-                    f"{name} has not come up at {address} in {timeout:g} s ({reason}): start it "
-                    "there with `python -m tf_rdmabatch serve`, or correct the address in the "
-                    "cluster (TF_CONFIG); ParameterServerStrategy(start_timeout=...) waits longer",
-                )
-            if now >= log_at:
-                LOGGER.warning("waiting for %s at %s (%s)", name, address, reason)
-                log_at = now + _START_LOG_INTERVAL
-            time.sleep(_START_INTERVAL)
+                reasons[name] = error
+        if not waiting:
+            return
+        missing = ", ".join(f"{n} at {a} ({reasons[n]})" for n, a in waiting.items())
+        if time.monotonic() >= deadline:
+            raise tf.errors.UnavailableError(
+                None,
+                None,
+                f"not up after {timeout:g} s: {missing}. Start each there with `python -m "
+                "tf_rdmabatch serve`, or correct its address in the cluster (TF_CONFIG); "
+                "ParameterServerStrategy(start_timeout=...) waits longer",
+            )
+        if time.monotonic() >= log_at:
+            LOGGER.warning("waiting for %s", missing)
+            log_at = time.monotonic() + _START_LOG_INTERVAL
+        time.sleep(_START_INTERVAL)
 
 
 def cut_connections(address: str) -> int:

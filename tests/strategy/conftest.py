@@ -33,3 +33,11 @@ def runners() -> Iterator[MakeRunner]:
     yield get
     for runner in running.values():
         runner.close()
+
+
+@pytest.fixture(scope="session")
+def breakable() -> Iterator[Runner]:
+    """Return a cluster whose tasks may be killed by tests that restart them."""
+    runner = Runner("cluster", 4, 2, 1)
+    yield runner
+    runner.close()

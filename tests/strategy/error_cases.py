@@ -180,12 +180,3 @@ def failing_replica(strategy: Any) -> dict[str, Any]:
         strategy.run(replica)
 
     return message(lambda: step(tf.constant(0.0)))
-
-
-def train_on(strategy: Any) -> dict[str, Any]:
-    """Train without an end; returns how the training ended."""
-    with strategy.scope():
-        model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(4)])
-        model.compile("sgd", "mse")
-    dataset = tf.data.Dataset.from_tensors((tf.ones([8]), tf.ones([4]))).repeat().batch(16)
-    return message(lambda: model.fit(dataset, steps_per_epoch=10**9, verbose=0))

@@ -20,7 +20,7 @@ import tensorflow as tf
 import tf_rdmabatch
 
 
-def make_strategy(kind: str, replicas: int) -> Any:
+def make_strategy(kind: str, replicas: int, **options: Any) -> Any:
     if kind == "mirrored":
         cpu = tf.config.list_physical_devices("CPU")[0]
         devices = [tf.config.LogicalDeviceConfiguration()] * replicas
@@ -34,7 +34,7 @@ def make_strategy(kind: str, replicas: int) -> Any:
     if kind == "asp":
         return tf_rdmabatch.ParameterServerStrategy(consistency="asp")
     return tf_rdmabatch.ParameterServerStrategy(
-        variable_partitioner=partitioner, num_virtual_replicas=replicas
+        variable_partitioner=partitioner, num_virtual_replicas=replicas, **options
     )
 
 
@@ -47,6 +47,9 @@ def main() -> None:
         request = json.loads(line)
         module, _, name = request["case"].partition(":")
         try:
+            anew = request["options"].pop("strategy", None)
+            if anew is not None:
+                strategy = make_strategy(sys.argv[1], int(sys.argv[2]), **anew)
             allotment = request["options"].pop("allotment", None)
             if allotment and hasattr(strategy, "allotment"):
                 strategy.allotment = allotment
