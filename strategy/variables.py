@@ -52,6 +52,12 @@ class ServerVariable(private.ps_values.CachingVariable):  # type: ignore[misc]
 
     def parameter(self, table: ParameterTable) -> Parameter:
         """Return the parameter that workers pull."""
+        if not self.shape.is_fully_defined():
+            raise ValueError(
+                f"{self.name} has shape {self.shape}: a variable that replicas read or write needs "
+                "a shape that is known and stays; create it without shape=, or use it outside of "
+                "strategy.run"
+            )
         if self._parameter is None:
             self._parameter = table.add(self.name, self.server, self.dtype, self.shape)
         return self._parameter
