@@ -98,7 +98,7 @@ class Plan:
         self.pushed = self._table.pack(items, self.contributions)
         variables = [variable for variable, _ in self.trace.pulls.values()]
         new = [v for v in variables if v.place is None]
-        packs = self._table.pack([Item(v.name, v.server, v.dtype, v.shape) for v in new], new)
+        packs = self._table.pack([v.item() for v in new], new)
         self._places = {id(v): (p, i) for p in packs for i, v in enumerate(p.members)}
         self.pulled = list(unique_packs([self.place(v)[0] for v in variables]))
 

@@ -109,6 +109,9 @@ class ShardedServerVariable(private.ShardedVariable):  # type: ignore[misc]
         trace = traces.active()
         if trace is not None:
             return trace.read(self)
+        if self.variables is not self.shards:
+            # What is traced to be saved has the whole as one variable.
+            return self._saving_variable.read_value()
         value = tf.concat([shard.read_value() for shard in self.shards], 0)
         return private.record_read(value, self.gradient_sources())
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tf_rdmabatch.strategy import _tensorflow as private
 from tf_rdmabatch.strategy import trace as traces
-from tf_rdmabatch.strategy.parameters import Pack
+from tf_rdmabatch.strategy.parameters import Item, Pack
 from tf_rdmabatch.strategy.sharded import refuse_in_update_of_shard
 from tf_rdmabatch.strategy.transfer import to_chief, to_server
 
@@ -57,6 +57,16 @@ class ServerVariable(private.ps_values.CachingVariable):  # type: ignore[misc]
     def synchronization(self) -> tf.VariableSynchronization:
         """Always at the write."""
         return tf.VariableSynchronization.ON_WRITE
+
+    def item(self) -> Item:
+        """Return what workers pull."""
+        if not self.shape.is_fully_defined():
+            raise ValueError(
+                f"{self.name} has shape {self.shape}: a variable that replicas read or write needs "
+                "a shape that is known and stays; create it without shape=, or use it outside of "
+                "strategy.run"
+            )
+        return Item(self.name, self.server, self.dtype, self.shape)
 
     def gradient_sources(self) -> list[tuple[Any, Callable[[Any], Any]]]:
         """Return what a read is a read of, and what turns its gradient into theirs."""
