@@ -55,6 +55,7 @@ REGISTER_OP("RdmabatchConfigure")
     .Attr("slots: int = 64")
     .Attr("slot_bytes: int = 65536")
     .Attr("threads: int = 2")
+    .Attr("confirm: {'batch', 'each'} = 'batch'")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
       TF_RETURN_IF_ERROR(RequireScalars(c, {"task", "token", "listen"}));
