@@ -56,8 +56,8 @@ def configure(
     threads
         Number of threads for what has to wait.
     confirm
-        ``"batch"``: chains of messages are confirmed together. ``"each"``: one by one, which is there
-        to be compared with; the same on all tasks.
+        ``"batch"``: chains of messages are confirmed together. ``"each"``: one by one, which is
+        there to be compared with; the same on all tasks.
 
     Returns
     -------

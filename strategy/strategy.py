@@ -46,8 +46,8 @@ class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: i
     block_size
         Bytes that a parameter is cut into to travel; None leaves it to the engine.
     confirm
-        ``"batch"``: chains of messages are confirmed together. ``"each"``: one by one, which is there
-        to be compared with.
+        ``"batch"``: chains of messages are confirmed together. ``"each"``: one by one, which is
+        there to be compared with.
 
     Raises
     ------
