@@ -36,6 +36,7 @@ def configure(
     slot_bytes: int = 64 << 10,
     threads: int = 2,
     contributor: int = 0,
+    confirm: str = "batch",
 ) -> Any:
     """Start the engine of the process that this op runs in, in place of the one before.
 
@@ -57,6 +58,9 @@ def configure(
         Number of threads for what has to wait.
     contributor
         As which a worker pushes: from 0 to the parameters' contributors - 1.
+    confirm
+        ``"batch"``: chains of messages are confirmed together. ``"each"``: one by one, which is
+        there to be compared with; the same on all tasks.
 
     Returns
     -------
@@ -69,6 +73,8 @@ def configure(
         The transport cannot run here; the message says why.
     tf.errors.InvalidArgumentError
         An option is wrong.
+    ValueError
+        `confirm` is neither of those.
     tf.errors.AlreadyExistsError
         The port is in use.
     """
@@ -82,6 +88,7 @@ def configure(
             slot_bytes=slot_bytes,
             threads=threads,
             contributor=contributor,
+            confirm=confirm,
         )
     )
 

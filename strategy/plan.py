@@ -85,10 +85,10 @@ class Plan:
                 for tensor in self.tensors_of(event):
                     what = f"an update of {event.variable.name}"
                     number = order.get(id(event.variable), last)
-                    self._need(tensor, event.variable.server, what, number, event.average)
+                    self._need(tensor, event.variable, what, number, event.average)
         for output in outputs:
             if self.depends(output):
-                self._need(output, 0, "a result of the function", last, push=False)
+                self._need(output, None, "a result of the function", last, push=False)
         self._pack()
 
     def _pack(self) -> None:
@@ -98,7 +98,7 @@ class Plan:
         self.pushed = self._table.pack(items, self.contributions)
         variables = [variable for variable, _ in self.trace.pulls.values()]
         new = [v for v in variables if v.place is None]
-        packs = self._table.pack([Item(v.name, v.server, v.dtype, v.shape) for v in new], new)
+        packs = self._table.pack([v.item() for v in new], new)
         self._places = {id(v): (p, i) for p in packs for i, v in enumerate(p.members)}
         self.pulled = list(unique_packs([self.place(v)[0] for v in variables]))
 
@@ -175,26 +175,27 @@ class Plan:
     def _need(
         self,
         tensor: tf.Tensor,
-        server: int,
+        variable: Any,
         what: str,
         order: int,
         average: bool = False,
         push: bool = True,
     ) -> None:
+        """Have what `tensor` is computed from sent: to a variable's server, or for a result."""
         for leaf in self.leaves(tensor):
             source = self.trace.pending.get(leaf.op.name)
-            variable = self.variable_read(leaf)
+            read = self.variable_read(leaf)
             if isinstance(source, Snapshot):
                 self.needed_snapshots.add(id(source))
             elif isinstance(source, Reduction | Gathered):
                 self._refuse_pending(source.value, what)
                 if isinstance(source, Reduction):
-                    self._add(source.value, server, False, what, order)
-            elif variable is not None:
-                self.initial[id(variable)] = variable
+                    self._add(source.value, variable, False, what, order)
+            elif read is not None:
+                self.initial[id(read)] = read
             elif push:
                 averaged = average and leaf.dtype.is_floating and self._varies(leaf)
-                self._add(leaf, server, not averaged, what, order)
+                self._add(leaf, variable, not averaged, what, order)
 
     def _refuse_pending(self, value: tf.Tensor, what: str) -> None:
         if self.depends(value):
@@ -203,11 +204,14 @@ class Plan:
                 "same strategy.run: call strategy.run once for each of these steps"
             )
 
-    def _add(self, value: tf.Tensor, server: int, first: bool, what: str, order: int) -> None:
+    def _add(self, value: tf.Tensor, variable: Any, first: bool, what: str, order: int) -> None:
+        server = 0 if variable is None else variable.server
         key = (value.ref(), server, first)
         if key in self._by_source:
             self._by_source[key].order = min(order, self._by_source[key].order)
             return
+        if variable is not None and not value.shape.is_fully_defined():
+            value = self._shaped(value, variable.shape)
         if not value.shape.is_fully_defined():
             raise ValueError(
                 f"{what} takes a tensor of shape {value.shape}: its shape has to be known, and the "
@@ -218,6 +222,13 @@ class Plan:
         item = Item(label, server, value.dtype, value.shape, first)
         self._by_source[key] = Contribution(value, item, order)
         self.contributions.append(self._by_source[key])
+
+    def _shaped(self, value: tf.Tensor, shape: tf.TensorShape) -> tf.Tensor:
+        """Return a value that may have a variable's shape as one that has: a sparse gradient."""
+        if value.shape.rank != shape.rank or not value.shape.is_compatible_with(shape):
+            return value
+        with private.outside_dependencies(self.trace.graph):
+            return tf.ensure_shape(value, shape)
 
     def contribution(self, leaf: tf.Tensor, server: int) -> tuple[Contribution, bool]:
         """Return what a server collects for a leaf, and whether that is to be averaged."""

@@ -139,7 +139,8 @@ class Round:
     def _build(self, inputs: Sequence[MicroBatches]) -> list[tf.Tensor]:
         strategy = self._strategy
         extended = strategy.extended
-        with tf.device(extended.chief_device):
+        # A dataset that has ended makes no round: a number that is taken has to be collected.
+        with tf.device(extended.chief_device), tf.control_dependencies(_arrivals(inputs)):
             version = tf.identity(extended.rounds.number.assign_add(1))
             step = tf.identity(extended.rounds.new_counter().assign_add(1))
             allotment = _allotment(inputs, extended)
@@ -191,6 +192,17 @@ class Round:
         anchor = extended.anchors[worker].handle
         with tf.device(extended.worker_tasks[worker]):
             return private.call(program.function, [packed, anchor, *tensors], captures)
+
+
+def _arrivals(inputs: Sequence[Any]) -> list[tf.Tensor]:
+    """Return tensors that exist when all inputs do."""
+    arrivals: list[tf.Tensor] = []
+    for batches in inputs:
+        if isinstance(batches, WorkerBatches):
+            arrivals.append(batches.allotment)
+        else:
+            arrivals += tf.nest.flatten(batches, expand_composites=True)
+    return arrivals
 
 
 def _allotment(inputs: Sequence[Any], extended: Any) -> tf.Tensor:

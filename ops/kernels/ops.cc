@@ -56,6 +56,7 @@ REGISTER_OP("RdmabatchConfigure")
     .Attr("slot_bytes: int = 65536")
     .Attr("threads: int = 2")
     .Attr("contributor: int >= 0 = 0")
+    .Attr("confirm: {'batch', 'each'} = 'batch'")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
       TF_RETURN_IF_ERROR(RequireScalars(c, {"task", "token", "listen"}));

@@ -94,7 +94,8 @@ def test_a_pack(job: Job) -> None:
             tensors = ops.pull(handle, 1)
             for number in tf.range(micro_steps):
                 ops.push(handle, tensors, 1, number, micro_steps)
-        return ops.collect(served, 1)
+        totals: list[Any] = ops.collect(served, 1)
+        return totals
 
     for total, value in zip(step(tf.constant(3)), values, strict=True):
         equal(total, 6 * value)
