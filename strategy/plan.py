@@ -78,10 +78,10 @@ class Plan:
             if isinstance(event, Update):
                 for tensor in self.tensors_of(event):
                     what = f"an update of {event.variable.name}"
-                    self._need(tensor, event.variable.server, what, event.average)
+                    self._need(tensor, event.variable, what, event.average)
         for output in outputs:
             if self.depends(output):
-                self._need(output, 0, "a result of the function", push=False)
+                self._need(output, None, "a result of the function", push=False)
 
     @property
     def gathered(self) -> list[tf.Tensor]:
@@ -142,22 +142,23 @@ class Plan:
         return self._read.get(leaf.op.inputs[0].op.name)
 
     def _need(
-        self, tensor: tf.Tensor, server: int, what: str, average: bool = False, push: bool = True
+        self, tensor: tf.Tensor, variable: Any, what: str, average: bool = False, push: bool = True
     ) -> None:
+        """Have what `tensor` is computed from sent: to a variable's server, or for a result."""
         for leaf in self.leaves(tensor):
             source = self.trace.pending.get(leaf.op.name)
-            variable = self.variable_read(leaf)
+            read = self.variable_read(leaf)
             if isinstance(source, Snapshot):
                 self.needed_snapshots.add(id(source))
             elif isinstance(source, Reduction | Gathered):
                 self._refuse_pending(source.value, what)
                 if isinstance(source, Reduction):
-                    self._add(source.value, server, first=False, what=what)
-            elif variable is not None:
-                self.initial[id(variable)] = variable
+                    self._add(source.value, variable, first=False, what=what)
+            elif read is not None:
+                self.initial[id(read)] = read
             elif push:
                 averaged = average and leaf.dtype.is_floating and self._varies(leaf)
-                self._add(leaf, server, first=not averaged, what=what)
+                self._add(leaf, variable, first=not averaged, what=what)
 
     def _refuse_pending(self, value: tf.Tensor, what: str) -> None:
         if self.depends(value):
@@ -166,10 +167,13 @@ class Plan:
                 "same strategy.run: call strategy.run once for each of these steps"
             )
 
-    def _add(self, value: tf.Tensor, server: int, first: bool, what: str) -> None:
+    def _add(self, value: tf.Tensor, variable: Any, first: bool, what: str) -> None:
+        server = 0 if variable is None else variable.server
         key = (value.ref(), server, first)
         if key in self._by_source:
             return
+        if variable is not None and not value.shape.is_fully_defined():
+            value = self._shaped(value, variable.shape)
         if not value.shape.is_fully_defined():
             raise ValueError(
                 f"{what} takes a tensor of shape {value.shape}: its shape has to be known, and the "
@@ -180,6 +184,13 @@ class Plan:
         parameter = self._table.add(label, server, value.dtype, value.shape, first)
         self._by_source[key] = Contribution(value, parameter, what)
         self.contributions.append(self._by_source[key])
+
+    def _shaped(self, value: tf.Tensor, shape: tf.TensorShape) -> tf.Tensor:
+        """Return a value that may have a variable's shape as one that has: a sparse gradient."""
+        if value.shape.rank != shape.rank or not value.shape.is_compatible_with(shape):
+            return value
+        with private.outside_dependencies(self.trace.graph):
+            return tf.ensure_shape(value, shape)
 
     def contribution(self, leaf: tf.Tensor, server: int) -> tuple[Contribution, bool]:
         """Return what a server collects for a leaf, and whether that is to be averaged."""

@@ -261,6 +261,8 @@ class _Results:
         columns = iter([tensors[i : i + k] for i in range(0, len(tensors), k)])
 
         def per_replica(leaf: Any) -> Any:
+            if isinstance(leaf, tf.Variable) and k > 1 and tf.executing_eagerly():
+                return private.values.PerReplica([leaf] * k)
             flat = tf.nest.flatten(leaf, expand_composites=True)
             if not flat or not all(private.is_graph_tensor(t) for t in flat):
                 return leaf

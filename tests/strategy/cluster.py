@@ -41,7 +41,7 @@ class Runner:
     Parameters
     ----------
     kind
-        ``"mirrored"`` or ``"cluster"``.
+        ``"mirrored"``, ``"plain"``, ``"cluster"`` or ``"sharded"``; see runner.py.
     replicas, workers, servers
         Their numbers.
     """
@@ -133,6 +133,8 @@ class Runner:
         if answer == word:
             return
         if answer is None:
+            # A late answer would be taken for the next case's.
+            self.chief.kill()
             raise CaseError(f"no answer in {timeout} s, or the process ended:\n{self.logs()}")
         raise CaseError(json.loads(answer))
 

@@ -5,6 +5,7 @@ Arguments: the transport, and the file for the weights after a short Keras `fit`
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -84,8 +85,8 @@ def main() -> int:
         reference = train(tf.distribute.get_strategy())
         np.savez(Path(result).with_suffix(".reference.npz"), **reference)
 
-    tasks = [fork(lambda: serve("ps", 0))]
-    tasks += [fork(lambda i=i: serve("worker", i)) for i in range(WORKERS)]
+    names = [("ps", 0), *(("worker", index) for index in range(WORKERS))]
+    tasks = [fork(functools.partial(serve, job, index)) for job, index in names]
     status = max(os.waitpid(fork(function), 0)[1] for function in (chief, alone))
     for task in tasks:
         os.kill(task, signal.SIGKILL)

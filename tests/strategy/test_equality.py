@@ -20,9 +20,10 @@ def compare(
     replicas: int = 4,
     reference: str = "mirrored",
     rtol: float = 2e-5,
+    kind: str = "cluster",
     **options: Any,
 ) -> None:
-    found = runners("cluster", replicas, workers, servers).run(case, **options)
+    found = runners(kind, replicas, workers, servers).run(case, **options)
     expected = runners(reference, replicas).run(case, **options)
     assert sorted(found) == sorted(expected)
     for name, value in expected.items():
