@@ -86,7 +86,7 @@ CLUSTER = {"worker": ["127.0.0.1:1"], "ps": ["127.0.0.1:2"], "chief": ["127.0.0.
         (
             "ParameterServerStrategy(start_timeout=1)",
             {"cluster": CLUSTER, "task": {"type": "chief", "index": 0}},
-            "ps:0 has not come up at 127.0.0.1:2 in 1 s",
+            "not up after 1 s: ps:0 at 127.0.0.1:2 (",
         ),
         ("ParameterServerStrategy(transport='rdma')", None, "the transport 'rdma' is not known"),
         ("ParameterServerStrategy(block_size=0)", None, "block_size is a number of bytes from 64"),
