@@ -60,7 +60,11 @@ class Runner:
             for index in range(count):
                 self.start_task(job, index)
         self.chief = self._process("chief", 0, ["runner", kind, str(replicas)], pipes=True)
-        self._expect("ready", START)
+        try:
+            self._expect("ready", START)
+        except CaseError:
+            self.close()
+            raise
 
     def start_task(self, job: str, index: int) -> None:
         self.tasks[f"{job}:{index}"] = self._process(job, index, ["server"])
