@@ -120,7 +120,7 @@ class _Sequence(keras.utils.PyDataset):  # type: ignore[misc]
 def inputs(strategy: Any) -> dict[str, Any]:
     """The same model trained on each kind of input in turn.
 
-    Keras under any strategy takes batches from a generator before it trains, so that is for predict.
+    Keras under any strategy takes batches from a generator before it trains: that is for predict.
     """
     x, y = data(ROWS)
     model = small(strategy, metrics=["mae"], weighted_metrics=["mse"])
