@@ -23,7 +23,10 @@ def digits() -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarra
     order = np.random.default_rng(0).permutation(len(data.target))
     images = (data.images[order, ..., None] / 16).astype(np.float32)
     labels = data.target[order]
-    return (images[TEST_IMAGES:], labels[TEST_IMAGES:]), (images[:TEST_IMAGES], labels[:TEST_IMAGES])
+    return (images[TEST_IMAGES:], labels[TEST_IMAGES:]), (
+        images[:TEST_IMAGES],
+        labels[:TEST_IMAGES],
+    )
 
 
 def network() -> keras.Model:

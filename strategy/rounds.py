@@ -152,13 +152,15 @@ class Round:
             )
             for worker in range(extended.worker_count)
         ]
+        with tf.device(extended.chief_device):
+            numbers = tf.stack([version, step])
         results = _Results(program, strategy.num_replicas_in_sync, outputs)
         servers = ServerPrograms(
             program.plan,
             extended.server_devices,
             strategy.num_replicas_in_sync,
-            version,
-            step,
+            extended.parameters.readings,
+            numbers,
             results.rows,
         )
         servers.build()
@@ -177,6 +179,7 @@ class Round:
         extended = self._strategy.extended
         *_, first, count = scalars
         with tf.device(extended.chief_device):
+            packed = tf.stack(scalars)
             parts = [
                 i.on_worker(worker) if isinstance(i, WorkerBatches) else i.part(first, count)
                 for i in inputs
@@ -188,7 +191,7 @@ class Round:
         ]
         anchor = extended.anchors[worker].handle
         with tf.device(extended.worker_tasks[worker]):
-            return private.call(program.function, [*scalars, anchor, *tensors], captures)
+            return private.call(program.function, [packed, anchor, *tensors], captures)
 
 
 def _arrivals(inputs: Sequence[Any]) -> list[tf.Tensor]:

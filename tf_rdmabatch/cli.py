@@ -18,7 +18,7 @@ import tf_rdmabatch
 
 _COMMANDS = {
     "info": ("tf_rdmabatch.info", "what can run on this machine, and what is missing for the rest"),
-    "bench": ("tf_rdmabatch.bench", "measure the engine"),
+    "bench": ("tf_rdmabatch.bench", "measure the engine, or training steps"),
     "serve": ("tf_rdmabatch.strategy.serve", "serve a worker or ps task of a TensorFlow job"),
     "launch": ("tf_rdmabatch.launch", "run a script with workers and parameter servers"),
 }

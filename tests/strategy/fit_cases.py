@@ -104,7 +104,7 @@ def schedules(strategy: Any) -> dict[str, Any]:
     return results(again, history)
 
 
-class _Sequence(keras.utils.PyDataset):  # type: ignore[misc]
+class _Sequence(keras.utils.PyDataset):
     def __init__(self, x: Any, y: Any) -> None:
         super().__init__()
         self._x, self._y = x, y

@@ -46,7 +46,7 @@ def _convolution(normalization: Callable[[], Any]) -> Any:
     return keras.Model(inputs, keras.layers.Dense(1)(x))
 
 
-MODELS = {
+MODELS: dict[str, Any] = {
     "recurrent": _recurrent,
     "attention": _attention,
     "batch": lambda: _convolution(keras.layers.BatchNormalization),

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import ipaddress
-import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +11,15 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from tf_rdmabatch import _core
+from tf_rdmabatch.bench.arguments import (
+    address,
+    integer,
+    list_of,
+    multiple,
+    names,
+    seconds,
+    size_in_bytes,
+)
 from tf_rdmabatch.bench.cases import (
     ELEMENT_BYTES,
     PATTERNS,
@@ -37,9 +43,7 @@ from tf_rdmabatch.cli import CommandError
 CONFIRMS = ("batch", "each")
 TRANSPORTS = ("shm", "verbs")
 IDLE_SECONDS = 10.0
-MAX_BYTES = 1 << 30
 MAX_PEERS = 1024
-UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 EPILOG = """\
 Each task is a process of its own; more than 8 peers are played by 8 processes, each with several
@@ -58,36 +62,36 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     several = parser.add_argument_group("what to measure (comma-separated lists)")
     several.add_argument(
-        "--transport", type=_names(TRANSPORTS), help="default: every one that can run here"
+        "--transport", type=names(TRANSPORTS), help="default: every one that can run here"
     )
     several.add_argument(
-        "--pattern", type=_names(PATTERNS), help=f"of {', '.join(PATTERNS)}; default: all but idle"
+        "--pattern", type=names(PATTERNS), help=f"of {', '.join(PATTERNS)}; default: all but idle"
     )
     several.add_argument(
         "--bytes",
-        type=_list(_bytes),
+        type=list_of(size_in_bytes),
         help="sizes, such as 64,4KiB,4MiB; default: 64 bytes to 4 MiB",
     )
-    several.add_argument("--confirm", type=_names(CONFIRMS), help="default: batch,each")
+    several.add_argument("--confirm", type=names(CONFIRMS), help="default: batch,each")
     several.add_argument(
         "--peers",
-        type=_list(_integer(1, MAX_PEERS)),
+        type=list_of(integer(1, MAX_PEERS)),
         help="of many-to-one, one-to-many and ring; default: 4",
     )
     store = parser.add_argument_group("the pattern push-pull")
-    store.add_argument("--workers", type=_integer(1, 64), default=2, help="default: 2")
-    store.add_argument("--servers", type=_integer(1, 64), default=1, help="default: 1")
+    store.add_argument("--workers", type=integer(1, 64), default=2, help="default: 2")
+    store.add_argument("--servers", type=integer(1, 64), default=1, help="default: 1")
     store.add_argument(
         "--parameters",
-        type=_integer(1, 100_000),
+        type=integer(1, 100_000),
         default=160,
         help="that --bytes is cut into; default: 160",
     )
     how = parser.add_argument_group("how")
     how.add_argument(
-        "--repeats", type=_integer(1, 1000), help="runs of each row, taken in turn; default: 3"
+        "--repeats", type=integer(1, 1000), help="runs of each row, taken in turn; default: 3"
     )
-    how.add_argument("--seconds", type=_seconds, help="of each run; default: 0.5 (idle: 10)")
+    how.add_argument("--seconds", type=seconds, help="of each run; default: 0.5 (idle: 10)")
     how.add_argument("--quick", action="store_true", help="few sizes, peers and runs, short ones")
     how.add_argument(
         "--cpu",
@@ -96,22 +100,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="whose CPU time: a software device works outside of the processes",
     )
     how.add_argument(
-        "--address", type=_address, default="127.0.0.1", help="to listen at; default: 127.0.0.1"
+        "--address", type=address, default="127.0.0.1", help="to listen at; default: 127.0.0.1"
     )
     engine = parser.add_argument_group("the engine")
     engine.add_argument(
         "--window",
-        type=_integer(0, 4096),
+        type=integer(0, 4096),
         default=0,
         help="confirm each: messages that wait for their acknowledgement; 0 (default): all slots",
     )
-    engine.add_argument("--queue-pairs", type=_integer(1, 16), default=1, help="default: 1")
+    engine.add_argument("--queue-pairs", type=integer(1, 16), default=1, help="default: 1")
     engine.add_argument(
-        "--slots", type=_multiple(64, 64, 4096), default=64, help="a multiple of 64; default: 64"
+        "--slots", type=multiple(64, 64, 4096), default=64, help="a multiple of 64; default: 64"
     )
     engine.add_argument(
         "--slot-bytes",
-        type=_multiple(64, 256, 16 << 20),
+        type=multiple(64, 256, 16 << 20),
         help="a multiple of 64; default: by the size of the messages",
     )
     output = parser.add_argument_group("output")
@@ -248,66 +252,3 @@ def _seconds_of(case: Case, options: argparse.Namespace) -> float:
 
 def _describe(case: Case) -> str:
     return f"{case.transport} {case.pattern} {format_bytes(case.bytes)} {case.confirm}"
-
-
-def _list(parse: Callable[[str], Any]) -> Callable[[str], list[Any]]:
-    def parse_list(text: str) -> list[Any]:
-        return list(dict.fromkeys(parse(word.strip()) for word in text.split(",")))
-
-    return parse_list
-
-
-def _names(known: tuple[str, ...]) -> Callable[[str], list[str]]:
-    def parse(word: str) -> str:
-        if word not in known:
-            raise argparse.ArgumentTypeError(f"{word!r} is not one of {', '.join(known)}")
-        return word
-
-    return _list(parse)
-
-
-def _integer(least: int, most: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        if not re.fullmatch(r"\d{1,18}", text) or not least <= int(text) <= most:
-            raise argparse.ArgumentTypeError(
-                f"{text!r} is not a whole number from {least} to {most}"
-            )
-        return int(text)
-
-    return parse
-
-
-def _multiple(step: int, least: int, most: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        value = _bytes(text)
-        if value < least:
-            raise argparse.ArgumentTypeError(f"{text!r} is less than {least}")
-        if value % step != 0 or value > most:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a multiple of {step} up to {most}")
-        return value
-
-    return parse
-
-
-def _bytes(text: str) -> int:
-    match = re.fullmatch(r"(\d{1,12}) ?([KMG]iB|B|)", text)
-    if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size, such as 64, 4KiB or 1MiB")
-    value = int(match[1]) * UNITS[match[2]]
-    if not 1 <= value <= MAX_BYTES:
-        raise argparse.ArgumentTypeError(f"{text!r} is not between 1 byte and 1 GiB")
-    return value
-
-
-def _seconds(text: str) -> float:
-    if not re.fullmatch(r"\d{1,4}(\.\d*)?|\.\d+", text) or not 0.01 <= float(text) <= 3600:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time from 0.01 to 3600 seconds")
-    return float(text)
-
-
-def _address(text: str) -> str:
-    try:
-        address = ipaddress.ip_address(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not an IP address") from None
-    return f"[{address}]" if address.version == 6 else str(address)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 from tf_rdmabatch.bench.cases import Case, TaskPlan, plan
+from tf_rdmabatch.bench.cpu_time import machine_seconds
 from tf_rdmabatch.bench.figures import figures_of_run
 from tf_rdmabatch.bench.processes import ProcessPool, TaskProcess, call_all
 from tf_rdmabatch.cli import CommandError
@@ -130,19 +129,11 @@ def _phase(
     for process in processes:
         process.send("run", phase=phase, **interval)
     _sleep_until(start)
-    busy = _machine_cpu_seconds()
+    busy = machine_seconds()
     _sleep_until(end)
-    busy = _machine_cpu_seconds() - busy
+    busy = machine_seconds() - busy
     return [process.receive(seconds + SETUP_SECONDS) for process in processes], busy
 
 
 def _sleep_until(ns: int) -> None:
     time.sleep(max(0, ns - time.monotonic_ns()) / 1e9)
-
-
-def _machine_cpu_seconds() -> float:
-    """Busy time of all processors since boot: all but idle, iowait and steal."""
-    user, nice, system, _, _, irq, softirq, *_ = (
-        int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
-    )
-    return float(user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")

@@ -25,7 +25,8 @@ def format_bytes(count: int) -> str:
     return f"{count} B"
 
 
-def _number(value: float | None) -> str:
+def format_number(value: float | None) -> str:
+    """Return 1234567.0 as ``1.23M``, None as ``-``."""
     if value is None:
         return "-"
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
@@ -71,7 +72,11 @@ def print_table(rows: Sequence[Row], console: Console) -> None:
             str(row["peers"]),
             row["confirm"],
             *(
-                (_number(None if spread is None else 50 * spread) if not key else _number(row[key]))
+                (
+                    format_number(None if spread is None else 50 * spread)
+                    if not key
+                    else format_number(row[key])
+                )
                 for _, key in columns
             ),
         )
@@ -131,6 +136,11 @@ def write_plot(rows: Sequence[Row], path: Path) -> None:
     handles, labels = figure.axes[0].get_legend_handles_labels()
     if handles:
         figure.legend(handles, labels, loc="outside lower center", ncols=3)
+    save_figure(figure, path)
+
+
+def save_figure(figure: Any, path: Path) -> None:
+    """Write a figure of matplotlib."""
     try:
         figure.savefig(path)
     except (OSError, ValueError) as error:
