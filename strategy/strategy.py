@@ -82,7 +82,6 @@ class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: i
         resolver = find_resolver(cluster_resolver)
         require_chief(resolver)
         self.consistency = consistency
-        wait_for_tasks(resolver.cluster_spec(), start_timeout())
         if consistency == "asp":
             super().__init__(resolver, variable_partitioner)
             return
@@ -115,6 +114,10 @@ class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: i
                 "ParameterServerStrategy(consistency='asp')"
             )
         self.__dict__["_coordinator"] = coordinator
+
+    def _connect_to_cluster(self, coordinator_name: str) -> None:
+        wait_for_tasks(self._cluster_resolver.cluster_spec(), start_timeout())
+        super()._connect_to_cluster(coordinator_name)
 
     def _start_engines(self, transport: str, block_size: int | None) -> None:
         extended = self.extended
