@@ -3,6 +3,8 @@ PYTHON ?= python3
 FUZZ_SECONDS ?= 60
 # The ops are built for this one.
 TENSORFLOW ?= tensorflow-cpu>=2.21,<2.22
+# Without its dependencies, which would bring the large TensorFlow beside the small one.
+KERAS_2 ?= tf_keras>=2.21,<2.22
 DEVICES ?= rxe0 siw0
 SANITIZERS := asan-ubsan tsan
 
@@ -31,6 +33,7 @@ setup: .venv/installed
 	test -x .venv/bin/python || $(PYTHON) -m venv .venv
 	pip install --quiet --upgrade pip setuptools 'pybind11<4' cmake ninja '$(TENSORFLOW)'
 	pip install --quiet --no-build-isolation --editable '.[dev]'
+	pip install --quiet --no-deps '$(KERAS_2)'
 	tools/link-pyverbs .venv/bin/python
 	touch $@
 

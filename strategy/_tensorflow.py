@@ -21,8 +21,10 @@ from tensorflow.python.data.experimental.ops import distribute as distribute_dat
 # DistributedIterator: the class whose instances Keras iterates inside its tf.function.
 # CachingVariable: a variable's wrapper that forwards to `_v`, operators and checkpoints included.
 # PerReplica: its `_values`, which a subclass may compute.
+# ShardedVariable: its `_variables`, `_shape` and `_saving_variable`, and what it offers users.
 from tensorflow.python.distribute import distribute_lib, input_lib, ps_values, values
 from tensorflow.python.distribute import parameter_server_strategy_v2 as pss
+from tensorflow.python.distribute.sharded_variable import ShardedVariable
 
 # record_operation and variable_accessed: how a pull is a variable's read to a GradientTape.
 from tensorflow.python.eager import context, record, tape
@@ -30,18 +32,39 @@ from tensorflow.python.eager import context, record, tape
 # FuncGraph.outer_graph, is_control_flow_graph and captures.
 from tensorflow.python.framework import ops, tensor_conversion_registry
 
+# GraphOrParentsInXlaContext: whether XLA compiles a graph.
+# default_variable_creator_v2: what creates variables where nobody else wants to.
+# ResourceVariableGradient: the gradient of a variable is that of what has its handle.
+from tensorflow.python.ops import control_flow_util, resource_variable_ops
+
 # CondBranchFuncGraph: the graph of a branch.
 from tensorflow.python.ops import control_flow_v2_func_graphs as control_flow_graphs
+from tensorflow.python.ops.resource_variable_ops import ResourceVariableGradient as VariableGradient
 
-# default_variable_creator_v2: what creates variables where nobody else wants to.
-from tensorflow.python.ops import resource_variable_ops
+# The name of a variable's value in a checkpoint.
+from tensorflow.python.trackable.base import VARIABLE_VALUE_KEY
 
-__all__ = ["context", "distribute_lib", "input_lib", "ps_values", "pss", "values"]
+__all__ = [
+    "VARIABLE_VALUE_KEY",
+    "ShardedVariable",
+    "VariableGradient",
+    "context",
+    "distribute_lib",
+    "input_lib",
+    "ps_values",
+    "pss",
+    "values",
+]
 
 
 def current_graph() -> Any:
     """Return the graph that ops are added to; in eager mode an empty one."""
     return ops.get_default_graph()
+
+
+def current_device() -> str:
+    """Return the device that eager ops run on."""
+    return str(context.context().device_name)
 
 
 def is_control_flow_graph(graph: Any) -> bool:
@@ -61,17 +84,26 @@ def placeholder(dtype: tf.DType, shape: tf.TensorShape, name: str) -> tf.Tensor:
     return tf.raw_ops.Placeholder(dtype=dtype, shape=shape, name=name)
 
 
-def record_read(variable: Any, value: tf.Tensor) -> tf.Tensor:
-    """Return `value`, which tapes then take for a read of the variable."""
-    if variable.trainable:
-        tape.variable_accessed(variable.get())
+def record_read(value: tf.Tensor, sources: Sequence[tuple[Any, Callable[[Any], Any]]]) -> tf.Tensor:
+    """Return `value`, which tapes then take for a read of variables.
+
+    Parameters
+    ----------
+    value
+        What was read.
+    sources
+        The variables, and what turns a gradient of the value into theirs.
+    """
+    for variable, _ in sources:
+        if variable.trainable:
+            tape.variable_accessed(variable)
     read = tf.identity(value)
     record.record_operation(
         "ReadVariableOp",
         [read],
-        [variable.handle],
-        backward_function=lambda gradient: [gradient],
-        forward_function=lambda tangent: [tangent],
+        [variable.handle for variable, _ in sources],
+        backward_function=lambda gradient: [function(gradient) for _, function in sources],
+        forward_function=lambda *tangents: [tangents[0]],
     )
     return read
 
@@ -174,6 +206,24 @@ def condition_of(branch: Any) -> tuple[tf.Tensor, bool, Any]:
                 if op.node_def.attr[attribute].func.name == branch.name:
                     return op.inputs[0], taken_if, outer
     raise RuntimeError(f"the tf.cond of the branch {branch.name} was not found in its graph")
+
+
+def python_function(function: Any) -> Any:
+    """Return what a tf.function traces, as AutoGraph converts it; other functions as they are.
+
+    Function.python_function and ._autograph; tf_convert is what Strategy.run converts with.
+    """
+    if not isinstance(function, tf.types.experimental.PolymorphicFunction):
+        return function
+    if not function._autograph:
+        return tf.autograph.experimental.do_not_convert(function.python_function)
+    context = tf.__internal__.autograph.control_status_ctx()
+    return tf.__internal__.autograph.tf_convert(function.python_function, context)
+
+
+def is_compiled(graph: Any) -> bool:
+    """Return whether a graph is of a tf.function with jit_compile=True, or nested in one."""
+    return bool(control_flow_util.GraphOrParentsInXlaContext(graph))
 
 
 def create_variable(**kwargs: Any) -> tf.Variable:

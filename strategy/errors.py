@@ -7,6 +7,9 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
+# What TensorFlow says where a graph's tensor is asked for its value.
+_NO_VALUE = ("object has no attribute 'numpy'", "to a numpy array", "numpy() is only available")
+
 
 @contextlib.contextmanager
 def explain_task_errors(task: str, address: str) -> Iterator[None]:
@@ -27,4 +30,20 @@ def explain_task_errors(task: str, address: str) -> Iterator[None]:
         raise RuntimeError(
             f"{task} at {address} is a TensorFlow server without tf_rdmabatch: start it with "
             "tf_rdmabatch.serve(), or `python -m tf_rdmabatch serve`"
+        ) from error
+
+
+@contextlib.contextmanager
+def explain_traced_values() -> Iterator[None]:
+    """Explain why a tensor has no value in a function that `strategy.run` traces."""
+    try:
+        yield
+    except (AttributeError, NotImplementedError, TypeError) as error:
+        if not any(text in str(error) for text in _NO_VALUE):
+            raise
+        raise TypeError(
+            "a tensor's value was asked for inside the function that strategy.run calls, which is "
+            "traced as a tf.function is, and sums of the replicas are known after the round alone: "
+            "return the tensor and use its value after strategy.run, or print it with tf.print if "
+            f"it is no sum ({error})"
         ) from error

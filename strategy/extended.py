@@ -5,17 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tf_rdmabatch.strategy import _tensorflow as private
 from tf_rdmabatch.strategy import trace as traces
 from tf_rdmabatch.strategy.datasets import BatchDataset
+from tf_rdmabatch.strategy.errors import explain_traced_values
 from tf_rdmabatch.strategy.parameters import ParameterTable
 from tf_rdmabatch.strategy.placement import LeastLoaded
 from tf_rdmabatch.strategy.rounds import Rounds
+from tf_rdmabatch.strategy.sharded import ShardedServerVariable, part_of, shard_updates
+from tf_rdmabatch.strategy.transfer import to_server
 from tf_rdmabatch.strategy.values import MicroBatches
 from tf_rdmabatch.strategy.variables import LocalVariable, ServerVariable
 from tf_rdmabatch.strategy.worker_datasets import WorkerDatasets
+
+# Variables of up to this size are initialized in one piece.
+_WHOLE_BYTES = 1 << 30
 
 
 class SynchronousExtended(private.pss.ParameterServerStrategyV2Extended):  # type: ignore[misc]
@@ -37,6 +44,8 @@ class SynchronousExtended(private.pss.ParameterServerStrategyV2Extended):  # typ
         super().__init__(container, resolver, partitioner)
         self._allow_run_without_coordinator = True
         self._replicas = replicas
+        # All workers run one program.
+        self._retrace_functions_for_each_device = False
         self.worker_count = self._num_workers
         self.chief_device = "/job:chief/replica:0/task:0/device:CPU:0"
         # A worker's replicas run on whatever device it has; what is kept there is on its CPU.
@@ -46,7 +55,7 @@ class SynchronousExtended(private.pss.ParameterServerStrategyV2Extended):  # typ
             f"/job:ps/replica:0/task:{i}/device:CPU:0" for i in range(self._num_ps)
         ]
         self.placement = LeastLoaded(self._num_ps)
-        self.parameters = ParameterTable(self.server_devices, self.worker_cpus)
+        self.parameters = ParameterTable(self.server_devices, self.worker_count)
         self.local_variables: list[LocalVariable] = []
         self.anchors = []
         for device in self.worker_cpus:
@@ -70,6 +79,16 @@ class SynchronousExtended(private.pss.ParameterServerStrategyV2Extended):  # typ
 
     def _resource_creator_scope(self) -> Any:
         return []
+
+    @property
+    def worker_devices(self) -> tuple[str, ...]:
+        """The device of each replica."""
+        return tuple(self.worker_cpus[worker] for worker in self.owners())
+
+    @property
+    def parameter_devices(self) -> tuple[str, ...]:
+        """The devices that variables are on."""
+        return tuple(self.server_devices)
 
     # Allotment.
 
@@ -105,6 +124,11 @@ class SynchronousExtended(private.pss.ParameterServerStrategyV2Extended):  # typ
         if not tf.executing_eagerly():
             # An optimizer makes its slots in the first step, inside the function that is traced.
             initial = kwargs.get("initial_value")
+            if not tf.compat.v1.executing_eagerly_outside_functions():
+                raise RuntimeError(
+                    "this strategy needs TensorFlow 2's eager execution: leave out "
+                    "tf.Graph().as_default() and tf.compat.v1.disable_eager_execution()"
+                )
             if private.is_graph_tensor(initial):
                 raise ValueError(
                     f"the variable {kwargs.get('name')!r} is created inside a tf.function or "
@@ -116,22 +140,90 @@ class SynchronousExtended(private.pss.ParameterServerStrategyV2Extended):  # typ
         synchronization = kwargs.get("synchronization", tf.VariableSynchronization.AUTO)
         if synchronization == tf.VariableSynchronization.ON_READ:
             return self._create_local(next_creator, **kwargs)
-        return super()._create_variable(next_creator, **kwargs)
+        like = kwargs.get("colocate_with")
+        if isinstance(like, ShardedServerVariable):
+            return self._create_like(like, next_creator, **kwargs)
+        if self._variable_partitioner is not None and like is None:
+            kwargs = self._initialized_whole(**kwargs)
+        variable = super()._create_variable(next_creator, **kwargs)
+        if like is not None:
+            self.placement.add(variable.server, _bytes(variable.shape, variable.dtype))
+        if isinstance(variable, private.ShardedVariable):
+            return ShardedServerVariable(variable.variables, kwargs.get("name") or "Variable")
+        return variable
+
+    def _initialized_whole(self, **kwargs: Any) -> dict[str, Any]:
+        """Return a variable's arguments with a shape, which says how it is cut.
+
+        A function that makes the initial value is called once, on the server that the first shard
+        goes to, and its result is cut there.
+        """
+        initial, shape, dtype = (kwargs.get(k) for k in ("initial_value", "shape", "dtype"))
+        known = None not in (shape, dtype)
+        if callable(initial):
+            if known and _bytes(shape, dtype) > _WHOLE_BYTES:
+                # Initialized in parts, if the function can.
+                return kwargs
+            with private.no_colocation(), tf.device(self.server_devices[self.placement.next()]):
+                value = tf.convert_to_tensor(initial(), dtype)
+        elif initial is not None:
+            value = tf.convert_to_tensor(initial, dtype)
+        else:
+            return kwargs
+
+        def part(partition_shape: Any = None, partition_offset: Any = None) -> tf.Tensor:
+            if partition_shape is None:
+                return value
+            with tf.device(value.device):
+                return value[partition_offset[0] : partition_offset[0] + partition_shape[0]]
+
+        return kwargs | {"initial_value": part, "shape": value.shape, "dtype": value.dtype}
+
+    def _create_like(
+        self, like: ShardedServerVariable, next_creator: Callable[..., Any], **kwargs: Any
+    ) -> ShardedServerVariable:
+        """Create a variable, such as an optimizer's slot, that is cut as another one."""
+        initial, name = kwargs.pop("initial_value"), kwargs.pop("name", None) or "Variable"
+        with tf.device(like.device):
+            value = tf.convert_to_tensor(
+                initial() if callable(initial) else initial, kwargs.get("dtype")
+            )
+        if value.shape != like.shape:
+            raise NotImplementedError(
+                f"{name} has shape {value.shape} and belongs to {like.name}, which has shape "
+                f"{like.shape} and is cut into shards: use an optimizer whose slots have the "
+                "variable's shape, or a variable_partitioner that does not cut the variable"
+            )
+        kwargs.pop("shape", None)
+        shards = []
+        for i, shard in enumerate(like.shards):
+            with tf.device(value.device):
+                own = part_of(None, value, like.bounds, i)
+            kwargs |= {"initial_value": own, "name": f"{name}/part_{i}", "colocate_with": shard}
+            shards.append(self._create_variable(next_creator, **kwargs))
+        return ShardedServerVariable(shards, name)
 
     def _create_var_creator(self, next_creator: Callable[..., Any], **kwargs: Any) -> Any:
         aggregation = kwargs.get("aggregation") or tf.VariableAggregation.NONE
 
         def create(**kwargs: Any) -> ServerVariable:
+            initial, device = kwargs.get("initial_value"), private.current_device()
+            if callable(initial):
+                kwargs["initial_value"] = lambda: to_server(initial(), device)
+            else:
+                kwargs["initial_value"] = to_server(initial, device)
             variable = next_creator(**kwargs)
             server = tf.DeviceSpec.from_string(variable.device).task
-            return ServerVariable(variable, server, aggregation)
+            return ServerVariable(variable, server, aggregation, self._replicas)
 
         return create
 
     def _create_variable_round_robin(self, next_creator: Callable[..., Any], **kwargs: Any) -> Any:
-        server = self.placement.place(_nbytes(kwargs))
+        server = self.placement.next()
         with private.no_colocation(), tf.device(self.server_devices[server]):
-            return next_creator(**kwargs)
+            variable = next_creator(**kwargs)
+        self.placement.add(server, _bytes(variable.shape, variable.dtype))
+        return variable
 
     def _create_local(self, next_creator: Callable[..., Any], **kwargs: Any) -> LocalVariable:
         aggregation = kwargs.pop("aggregation", None) or tf.VariableAggregation.NONE
@@ -153,9 +245,6 @@ class SynchronousExtended(private.pss.ParameterServerStrategyV2Extended):  # typ
 
     def on_worker(self, tensor: tf.Tensor, worker: int) -> tf.Tensor:
         """Return what stands on a worker for a tensor that the workers' program captured."""
-        resource = self.parameters.on_worker(tensor, worker)
-        if resource is not None:
-            return resource
         for variable in self.local_variables:
             if variable.parts[0].handle is tensor:
                 return variable.parts[worker].handle
@@ -164,7 +253,8 @@ class SynchronousExtended(private.pss.ParameterServerStrategyV2Extended):  # typ
     # Replicas.
 
     def _call_for_each_replica(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        return self.rounds.run(fn, args, kwargs)
+        with explain_traced_values():
+            return self.rounds.run(fn, args, kwargs)
 
     def _replica_ctx_all_reduce(self, reduce_op: Any, value: Any, options: Any = None) -> Any:
         del options
@@ -182,9 +272,18 @@ class SynchronousExtended(private.pss.ParameterServerStrategyV2Extended):  # typ
         group: bool = True,
     ) -> None:
         del group
-        traces.current().update(var, fn, args, kwargs)
+        trace = traces.current()
+        updates = [(var, fn, args, kwargs)]
+        if isinstance(var, ShardedServerVariable):
+            updates = list(shard_updates(var, fn, args, kwargs))
+        for update in updates:
+            trace.update(*update)
 
     def _update(self, var: Any, fn: Callable[..., Any], args: Any, kwargs: Any, group: bool) -> Any:
+        if isinstance(var, ShardedServerVariable):
+            updates = shard_updates(var, fn, args, kwargs)
+            results = [self._update(*update, group) for update in updates]
+            return self._group(results) if group else results
         device = self.server_devices[var.server] if isinstance(var, ServerVariable) else var.device
         with tf.device(device), private.distribute_lib.UpdateContext(0):
             result = fn(var, *args, **kwargs)
@@ -197,9 +296,20 @@ class SynchronousExtended(private.pss.ParameterServerStrategyV2Extended):  # typ
         return value
 
     def _reduce_to(self, reduce_op: Any, value: Any, destinations: Any, options: Any) -> Any:
-        value = tf.nest.map_structure(
-            lambda v: v.even() if isinstance(v, MicroBatches) else v, value
-        )
+        def check(leaf: Any) -> Any:
+            if isinstance(leaf, MicroBatches):
+                return leaf.even()
+            if isinstance(leaf, private.values.DistributedValues) or self._replicas == 1:
+                return leaf
+            if reduce_op == tf.distribute.ReduceOp.SUM and not _is_zero(leaf):
+                raise ValueError(
+                    f"{leaf!r} is one value, not one for each of the {self._replicas} replicas, "
+                    "and cannot be summed over them: reduce what strategy.run returned, or use "
+                    "MEAN"
+                )
+            return leaf
+
+        value = tf.nest.map_structure(check, value)
         return super()._reduce_to(reduce_op, value, destinations, options)
 
     # Data.
@@ -221,12 +331,9 @@ class SynchronousExtended(private.pss.ParameterServerStrategyV2Extended):  # typ
         return tf.concat([value] * self._replicas, axis)
 
 
-def _nbytes(kwargs: dict[str, Any]) -> int:
-    shape, dtype = kwargs.get("shape"), kwargs.get("dtype")
-    initial = kwargs.get("initial_value")
-    if shape is None and initial is not None and not callable(initial):
-        initial = tf.convert_to_tensor(initial, dtype)
-        shape, dtype = initial.shape, initial.dtype
-    if shape is None or not tf.TensorShape(shape).is_fully_defined():
-        return 0
-    return int(tf.TensorShape(shape).num_elements()) * int(tf.as_dtype(dtype or tf.float32).size)
+def _is_zero(value: Any) -> bool:
+    return not private.is_graph_tensor(value) and np.ndim(value) == 0 and value == 0
+
+
+def _bytes(shape: Any, dtype: Any) -> int:
+    return int(tf.TensorShape(shape).num_elements() or 0) * int(tf.as_dtype(dtype).size)

@@ -70,12 +70,23 @@ def hoist(tensor: tf.Tensor, graph: Any) -> tf.Tensor:
     Parameters
     ----------
     tensor
-        Of `graph` or of a branch in it.
+        Of `graph` or of a branch in it; what belongs to no graph is returned as it is.
     graph
         Of the replica.
+
+    Raises
+    ------
+    NotImplementedError
+        It is of a tf.function or a loop, which may be run any number of times.
     """
-    if tensor.graph is graph:
+    if not private.is_graph_tensor(tensor) or tensor.graph is graph:
         return tensor
+    if not private.is_branch(tensor.graph):
+        raise NotImplementedError(
+            f"{tensor.name} of the nested tf.function or loop {tensor.graph.name} is all-reduced, "
+            "gathered or given to an update in it: do that in the function that strategy.run calls "
+            "(remove the inner @tf.function, or move it out of the loop)"
+        )
     outer = {internal.ref(): external for external, internal in tensor.graph.captures}
 
     def resolve(current: tf.Tensor) -> tf.Tensor | None:
@@ -83,8 +94,6 @@ def hoist(tensor: tf.Tensor, graph: Any) -> tf.Tensor:
         return None if external is None else hoist(external, graph)
 
     with private.outside_dependencies(graph):
-        if private.is_graph_tensor(tensor) is False:
-            return tensor
         return copy_into_current_graph(tensor, resolve, {})
 
 

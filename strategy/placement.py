@@ -15,9 +15,11 @@ class LeastLoaded:
     def __init__(self, servers: int) -> None:
         self.loads = [0] * servers
 
-    def place(self, nbytes: int) -> int:
-        """Return the server for a variable of `nbytes`."""
-        server = self.loads.index(min(self.loads))
+    def next(self) -> int:
+        """Return the server for the next variable."""
+        return self.loads.index(min(self.loads))
+
+    def add(self, server: int, nbytes: int) -> None:
+        """Count a variable of `nbytes` that was placed on a server."""
         # Empty variables too go round.
         self.loads[server] += max(nbytes, 1)
-        return server

@@ -69,3 +69,13 @@ def require_server(resolver: Any) -> tuple[str, int]:
             "training program"
         )
     return role, int(index)
+
+
+def task_addresses(resolver: Any) -> dict[str, str]:
+    """Return the address of each ps and worker, by its name, such as ``"worker:0"``."""
+    spec = resolver.cluster_spec()
+    return {
+        f"{job}:{index}": spec.task_address(job, index)
+        for job in ("ps", "worker")
+        for index in spec.task_indices(job)
+    }

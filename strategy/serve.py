@@ -17,9 +17,11 @@ from tf_rdmabatch.strategy.resolver import find_resolver, require_server
 LOGGER = logging.getLogger("tf_rdmabatch")
 # Seconds between attempts to reach a chief.
 _INTERVAL = 0.5
+# Silent for 10 s, then 3 questions in 15 s without an answer: its host is gone.
+_KEEP_ALIVE = {socket.TCP_KEEPIDLE: 10, socket.TCP_KEEPINTVL: 5, socket.TCP_KEEPCNT: 3}
 
 
-def serve(cluster_resolver: Any = None, *, linger: float = 10.0) -> None:
+def serve(cluster_resolver: Any = None, *, linger: float = 60.0) -> None:
     """Serve this task; returns when the chief has ended. Tasks may start in any order.
 
     Parameters
@@ -34,7 +36,7 @@ def serve(cluster_resolver: Any = None, *, linger: float = 10.0) -> None:
     ValueError
         There is no cluster.
     RuntimeError
-        This process is neither a worker nor a ps.
+        This process is neither a worker nor a ps, or its address is in use.
     """
     resolver = find_resolver(cluster_resolver)
     job, index = require_server(resolver)
@@ -42,9 +44,19 @@ def serve(cluster_resolver: Any = None, *, linger: float = 10.0) -> None:
     config = tf.compat.v1.ConfigProto()
     # Remote functions block a thread each; with fewer than one for each peer they deadlock.
     config.inter_op_parallelism_threads = max(8, spec.num_tasks("worker") + 2)
-    server = tf.distribute.Server(
-        spec, job_name=job, task_index=index, protocol=resolver.rpc_layer or "grpc", config=config
-    )
+    try:
+        server = tf.distribute.Server(
+            spec,
+            job_name=job,
+            task_index=index,
+            protocol=resolver.rpc_layer or "grpc",
+            config=config,
+        )
+    except tf.errors.UnknownError as error:
+        raise RuntimeError(
+            f"{job}:{index} cannot listen at {spec.task_address(job, index)} ({error.message}): is "
+            "that an address of this host, and does the same task of an earlier job still run?"
+        ) from error
     LOGGER.info("%s:%d serves at %s", job, index, server.target)
     chiefs = spec.as_dict().get("chief")
     if not chiefs:
@@ -72,7 +84,10 @@ def _follow(chief: str) -> bool:
         return False
     with connection:
         connection.settimeout(None)
+        # A host that vanishes ends no connection.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in _KEEP_ALIVE.items():
+            connection.setsockopt(socket.IPPROTO_TCP, option, value)
         try:
             # Its server greets; it closes silent connections after a while.
             while connection.recv(4096):
@@ -87,7 +102,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--linger",
         type=float,
-        default=10.0,
+        default=60.0,
         metavar="SECONDS",
         help="wait so long for another chief after one has ended (default: %(default)s)",
     )

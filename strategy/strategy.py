@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import numbers
 import os
 import secrets
 import socket
@@ -11,15 +12,18 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_rdmabatch import ops
+from tf_rdmabatch import _core, ops
 from tf_rdmabatch.strategy import _tensorflow as private
 from tf_rdmabatch.strategy.errors import explain_task_errors
 from tf_rdmabatch.strategy.extended import SynchronousExtended
-from tf_rdmabatch.strategy.resolver import find_resolver, require_chief
+from tf_rdmabatch.strategy.resolver import find_resolver, require_chief, task_addresses
+from tf_rdmabatch.strategy.watch import wait_for_tasks, watch
 
 LOGGER = logging.getLogger("tf_rdmabatch")
 # Virtual replicas of each worker, where nothing else is said.
 REPLICAS_PER_WORKER = 2
+# Bytes that a block may have: a cache line, and what fits into a message.
+_LEAST_BLOCK, _LARGEST_BLOCK = 64, 512 << 20
 
 
 class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: ignore[misc]
@@ -34,10 +38,12 @@ class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: i
     cluster_resolver
         Describes the cluster; None is TF_CONFIG.
     variable_partitioner
-        Says into how many parts along its first axis a variable is cut.
+        Says into how many parts along its first axis a variable is cut, such as a
+        `tf.distribute.experimental.partitioners.MinSizePartitioner`.
     consistency
         ``"bsp"``: synchronous rounds, for `run` and Keras `fit`. ``"asp"``: the asynchronous model
-        of `tf.distribute.ParameterServerStrategy`, for `tf.distribute.coordinator`.
+        of `tf.distribute.ParameterServerStrategy`, for `tf.distribute.coordinator`; its variables
+        travel through TensorFlow's gRPC, and the arguments below are for ``"bsp"``.
     num_virtual_replicas
         Into how many micro-batches each batch is cut. None is 2 for each worker. More let work move
         between workers in smaller steps.
@@ -48,6 +54,11 @@ class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: i
     confirm
         ``"batch"``: chains of messages are confirmed together. ``"each"``: one by one, which is
         there to be compared with.
+    start_timeout
+        Seconds to wait for all workers and parameter servers to come up.
+    task_timeout
+        Seconds after which a worker or parameter server that does not answer counts as lost. One
+        whose process has ended is noticed at once.
 
     Raises
     ------
@@ -55,6 +66,8 @@ class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: i
         There is no cluster, or an argument is wrong.
     RuntimeError
         This process is not the chief's.
+    tf.errors.UnavailableError
+        A task has not come up. Later, from what trains: a task was lost.
     """
 
     def __init__(
@@ -67,14 +80,22 @@ class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: i
         transport: str = "auto",
         block_size: int | None = None,
         confirm: str = "batch",
+        start_timeout: float = 300.0,
+        task_timeout: float = 30.0,
     ) -> None:
         if consistency not in ("bsp", "asp"):
             raise ValueError(f"consistency is 'bsp' or 'asp', not {consistency!r}")
         if confirm not in ("batch", "each"):
             raise ValueError(f"confirm is 'batch' or 'each', not {confirm!r}")
+        _check_options(num_virtual_replicas, transport, block_size)
+        if start_timeout <= 0 or task_timeout <= 0:
+            raise ValueError("start_timeout and task_timeout are positive numbers of seconds")
         resolver = find_resolver(cluster_resolver)
         require_chief(resolver)
         self.consistency = consistency
+        tasks = task_addresses(resolver)
+        wait_for_tasks(tasks, start_timeout)
+        watch(tasks, task_timeout)
         if consistency == "asp":
             super().__init__(resolver, variable_partitioner)
             return
@@ -82,8 +103,6 @@ class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: i
         replicas = (
             REPLICAS_PER_WORKER * workers if num_virtual_replicas is None else num_virtual_replicas
         )
-        if replicas < 1:
-            raise ValueError(f"num_virtual_replicas has to be at least 1, not {replicas}")
         # The steps of the base class's constructor, with another Extended.
         self._cluster_resolver = resolver
         self._verify_args_and_config(resolver)
@@ -125,6 +144,7 @@ class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: i
                         token,
                         _listen_address(address),
                         transport=transport,
+                        contributor=i,
                         confirm=confirm,
                     )
                     if job == "ps":
@@ -154,12 +174,48 @@ class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: i
     ) -> Any:
         """Run `fn` in each virtual replica; see `tf.distribute.Strategy.run`.
 
-        In eager mode too `fn` is traced, as a `tf.function` is, and called again without Python.
+        In eager mode too `fn` is traced, as a `tf.function` is, and called again without Python; a
+        `tf.function` is part of that trace.
+
+        Raises
+        ------
+        NotImplementedError
+            XLA is to compile the round.
         """
         if self.consistency == "asp":
             return super().run(fn, args, kwargs, options)
+        if not tf.executing_eagerly() and private.is_compiled(private.current_graph()):
+            raise NotImplementedError(
+                "strategy.run was called in a tf.function with jit_compile=True, and XLA cannot "
+                "compile the traffic between tasks: use model.compile(..., jit_compile=False), or "
+                "give jit_compile=True to functions inside of the one that strategy.run calls"
+            )
         with self.extended.rounds.named(fn):
-            return super().run(fn, args, kwargs, options)
+            return super().run(private.python_function(fn), args, kwargs, options)
+
+
+def _check_options(
+    num_virtual_replicas: int | None, transport: str, block_size: int | None
+) -> None:
+    if num_virtual_replicas is not None and not _is_count(num_virtual_replicas, 1):
+        raise ValueError(
+            "num_virtual_replicas is the number of parts that a batch is cut into, from 1, not "
+            f"{num_virtual_replicas!r}"
+        )
+    known = ["auto", *(name for name, *_ in _core.transports())]
+    if transport not in known:
+        raise ValueError(
+            f"the transport {transport!r} is not known: it is one of {', '.join(map(repr, known))}"
+        )
+    if block_size is not None and not _is_count(block_size, _LEAST_BLOCK, _LARGEST_BLOCK):
+        raise ValueError(
+            f"block_size is a number of bytes from {_LEAST_BLOCK} to {_LARGEST_BLOCK}, or None, "
+            f"not {block_size!r}"
+        )
+
+
+def _is_count(value: Any, least: int, most: float = float("inf")) -> bool:
+    return isinstance(value, numbers.Integral) and least <= int(value) <= most
 
 
 def _listen_address(address: str) -> str:

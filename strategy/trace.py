@@ -7,6 +7,7 @@ to a variable becomes an update that its server applies once a round.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -126,6 +127,10 @@ class ReplicaTrace:
         self.pending: dict[str, Reduction | Gathered | Snapshot] = {}
         # Variables that were written: the value that this replica sees from then on.
         self._written: dict[int, tf.Tensor] = {}
+        # How variables are cut that were read, by their shape: their gradients are cut alike.
+        self._cuts: dict[tuple[int, ...], Sequence[int]] = {}
+        # Name of the op that joins the parts of such a gradient's sum: the parts.
+        self._joined: dict[str, tuple[Sequence[int], list[tf.Tensor]]] = {}
 
     @contextlib.contextmanager
     def activate(self, program_graph: Any, graph: Any, replica: tf.Tensor) -> Iterator[None]:
@@ -147,9 +152,7 @@ class ReplicaTrace:
         """Return a server variable's value, as a read that tapes know."""
         graph = private.current_graph()
         if graph is self.graph:
-            value = self._written.get(id(variable))
-            if value is None:
-                value = self._pull(variable)
+            value = self._value(variable)
         elif private.is_control_flow_graph(graph):
             with private.outside_dependencies(graph.outer_graph):
                 value = self.read(variable)
@@ -158,7 +161,16 @@ class ReplicaTrace:
             value = private.late_capture(
                 graph, ("rdmabatch", id(variable)), variable.read_value, spec
             )
-        return private.record_read(variable, value)
+        return private.record_read(value, variable.gradient_sources())
+
+    def _value(self, variable: Any) -> tf.Tensor:
+        shards = getattr(variable, "shards", None)
+        if shards is not None:
+            self._cuts[tuple(variable.shape)] = variable.bounds
+            with private.outside_dependencies(self.graph):
+                return tf.concat([self._value(shard) for shard in shards], 0)
+        value = self._written.get(id(variable))
+        return self._pull(variable) if value is None else value
 
     def _pull(self, variable: Any) -> tf.Tensor:
         if id(variable) not in self.pulls:
@@ -177,7 +189,25 @@ class ReplicaTrace:
             values = values / self.replicas if mean else values
             return tf.IndexedSlices(values, self.gather(value.indices), value.dense_shape)
         value = tf.convert_to_tensor(value)
-        return self._pend(Reduction(value, mean), value.dtype, value.shape)
+        bounds = self._cuts.get(tuple(value.shape)) if value.shape.rank else None
+        if bounds is None:
+            return self._pend(Reduction(value, mean), value.dtype, value.shape)
+        with private.outside_dependencies(self.graph):
+            values = [value[first:end] for first, end in itertools.pairwise(bounds)]
+            parts = [self._pend(Reduction(v, mean), v.dtype, v.shape) for v in values]
+            whole = tf.concat(parts, 0)
+        self._joined[whole.op.name] = bounds, parts
+        return whole
+
+    def known_part(self, value: Any, bounds: Sequence[int], index: int) -> tf.Tensor | None:
+        """Return a part of what `all_reduce` joined from parts, None for other tensors."""
+        if not private.is_graph_tensor(value):
+            return None
+        # tf.distribute returns sums through these.
+        while value.op.type in ("Identity", "IdentityN"):
+            value = value.op.inputs[value.value_index]
+        joined, parts = self._joined.get(value.op.name, ((), []))
+        return parts[index] if tuple(joined) == tuple(bounds) else None
 
     def gather(self, value: tf.Tensor) -> tf.Tensor:
         """Return what stands for the rows of all replicas' `value`."""
@@ -187,7 +217,7 @@ class ReplicaTrace:
     def update(self, variable: Any, function: Callable[..., Any], args: Any, kwargs: Any) -> None:
         """Have the variable's server call ``function(variable, *args, **kwargs)``."""
         branch = self._branch(variable)
-        args, kwargs = tf.nest.map_structure(self._hoist, (list(args), dict(kwargs or {})))
+        args, kwargs = self.hoist((list(args), dict(kwargs or {})))
         self.events.append(Update(variable, function, args, kwargs, branch, average=True))
         self._snapshot(variable)
 
@@ -238,6 +268,10 @@ class ReplicaTrace:
             token = private.placeholder(dtype, shape, "pending")
         self.pending[token.op.name] = what
         return token
+
+    def hoist(self, structure: Any) -> Any:
+        """Return what is in a structure, computed in the replica's graph."""
+        return tf.nest.map_structure(self._hoist, structure)
 
     def _hoist(self, value: Any) -> Any:
         """Return `value` computed in the replica's graph, if it is of a branch in it."""

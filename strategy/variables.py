@@ -9,7 +9,9 @@ import tensorflow as tf
 
 from tf_rdmabatch.strategy import _tensorflow as private
 from tf_rdmabatch.strategy import trace as traces
-from tf_rdmabatch.strategy.parameters import Parameter, ParameterTable
+from tf_rdmabatch.strategy.parameters import Item, Pack
+from tf_rdmabatch.strategy.sharded import refuse_in_update_of_shard
+from tf_rdmabatch.strategy.transfer import to_chief, to_server
 
 
 class ServerVariable(private.ps_values.CachingVariable):  # type: ignore[misc]
@@ -26,14 +28,24 @@ class ServerVariable(private.ps_values.CachingVariable):  # type: ignore[misc]
         The server's number.
     aggregation
         How the replicas' assignments become one.
+    replicas
+        Their number.
     """
 
     def __init__(
-        self, variable: tf.Variable, server: int, aggregation: tf.VariableAggregation
+        self,
+        variable: tf.Variable,
+        server: int,
+        aggregation: tf.VariableAggregation,
+        replicas: int = 1,
     ) -> None:
         super().__init__(variable)
         self.server = server
-        self._parameter: Parameter | None = None
+        # The variable that this is a shard of.
+        self.whole: Any = None
+        # The pack that workers pull, and the number in it.
+        self.place: tuple[Pack, int] | None = None
+        self._replicas = replicas
         self._aggregation = aggregation
 
     @property
@@ -46,11 +58,28 @@ class ServerVariable(private.ps_values.CachingVariable):  # type: ignore[misc]
         """Always at the write."""
         return tf.VariableSynchronization.ON_WRITE
 
-    def parameter(self, table: ParameterTable) -> Parameter:
-        """Return the parameter that workers pull."""
-        if self._parameter is None:
-            self._parameter = table.add(self.name, self.server, self.dtype, self.shape)
-        return self._parameter
+    def item(self) -> Item:
+        """Return what workers pull."""
+        if not self.shape.is_fully_defined():
+            raise ValueError(
+                f"{self.name} has shape {self.shape}: a variable that replicas read or write needs "
+                "a shape that is known and stays; create it without shape=, or use it outside of "
+                "strategy.run"
+            )
+        return Item(self.name, self.server, self.dtype, self.shape)
+
+    def gradient_sources(self) -> list[tuple[Any, Callable[[Any], Any]]]:
+        """Return what a read is a read of, and what turns its gradient into theirs."""
+        sources: list[tuple[Any, Callable[[Any], Any]]] = [(self._v, lambda gradient: gradient)]
+        if self.whole is not None:
+            whole, _ = self.whole.gradient_sources()[0]
+            sources.append((whole, lambda gradient: self.whole.whole_gradient(self, gradient)))
+        return sources
+
+    @property
+    def values(self) -> tuple[ServerVariable, ...]:
+        """Each replica's variable, as a mirrored one has them: all are this one."""
+        return (self,) * self._replicas
 
     def read_value(self) -> tf.Tensor:
         """Return the value; in a replica the one that the round began with."""
@@ -61,6 +90,12 @@ class ServerVariable(private.ps_values.CachingVariable):  # type: ignore[misc]
         """Return the value; see `read_value`."""
         trace = traces.active()
         return self._v.value() if trace is None else trace.read(self)
+
+    def numpy(self) -> Any:
+        """Return the value as an array."""
+        if not tf.executing_eagerly():
+            return self._v.numpy()
+        return to_chief(self._v.read_value())
 
     def sparse_read(self, indices: Any, name: str | None = None) -> tf.Tensor:
         """Return rows of the value."""
@@ -91,6 +126,8 @@ class ServerVariable(private.ps_values.CachingVariable):  # type: ignore[misc]
     def _write(self, method: str, value: Any, *args: Any, **kwargs: Any) -> Any:
         trace = traces.active()
         if trace is None:
+            refuse_in_update_of_shard(self.name)
+            value = to_server(value, self._v.device)
             return getattr(self._v, method)(value, *args, **kwargs)
         return trace.assign(self, method, value)
 
@@ -111,6 +148,7 @@ def _refuse_in_replica(method: str) -> Callable[..., Any]:
                 f"write {self.name}.assign(tf.tensor_scatter_nd_...({self.name}, ...)), or call it "
                 "outside of strategy.run"
             )
+        refuse_in_update_of_shard(self.name)
         return getattr(self._v, method)(*args, **kwargs)
 
     return scatter

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -205,6 +206,46 @@ def test_a_remote_task_ends_with_the_connection(marker: str, tmp_path: Path) -> 
     assert shell.stdout is not None
     assert shell.stdout.readline() == "ready\n"
     shell.communicate(timeout=20)
+
+
+FAKE_SSH = """#!/bin/sh
+# As ssh does it: options, a host, and a line for the shell there.
+echo "$@" >> "$SSH_LOG"
+while [ "$1" = -o ]; do shift 2; done
+shift
+exec sh -c "$*"
+"""
+
+
+def test_a_job_over_hosts(tmp_path: Path) -> None:
+    ssh, log, script = tmp_path / "bin" / "ssh", tmp_path / "log", tmp_path / "script.py"
+    ssh.parent.mkdir()
+    ssh.write_text(FAKE_SSH)
+    ssh.chmod(0o755)
+    script.write_text("import os; print(os.environ['TF_RDMABATCH_TOKEN'], os.environ['TF_CONFIG'])")
+    path = os.pathsep.join([str(ssh.parent), os.environ["PATH"]])
+    port = free_ports(1)[0] % 60000
+    arguments = ["--workers", "2", "--hosts", "node1,node2", "--port", str(max(port, 1024))]
+    done = subprocess.run(
+        [sys.executable, "-m", "tf_rdmabatch", "launch", *arguments, str(script), "--x"],
+        env=os.environ | {"PATH": path, "SSH_LOG": str(log), "TF_RDMABATCH_TOKEN": "very-secret"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    token, config = done.stdout.splitlines()[-1].split(" ", 1)
+    assert token == "very-secret"
+    assert json.loads(config)["task"] == {"type": "chief", "index": 0}
+    commands = log.read_text()
+    assert "very-secret" not in commands
+    assert sorted(re.findall(r"^-o BatchMode=yes (\w+) ", commands, re.MULTILINE)) == [
+        "node1",
+        "node1",
+        "node1",
+        "node2",
+    ]
 
 
 def test_what_would_run_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ class Runner:
     Parameters
     ----------
     kind
-        ``"mirrored"`` or ``"cluster"``.
+        ``"mirrored"``, ``"plain"``, ``"cluster"`` or ``"sharded"``; see runner.py.
     replicas, workers, servers
         Their numbers.
     """
@@ -59,8 +59,21 @@ class Runner:
         for job, count in (("worker", workers), ("ps", servers)):
             for index in range(count):
                 self.start_task(job, index)
-        self.chief = self._process("chief", 0, ["runner", kind, str(replicas)], pipes=True)
+        self._arguments = ["runner", kind, str(replicas)]
+        self.start_chief()
+
+    def start_chief(self) -> None:
+        self.chief = self._process("chief", 0, self._arguments, pipes=True)
         self._expect("ready", START)
+
+    def restart_chief(self) -> None:
+        _end(self.chief)
+        self.start_chief()
+
+    def restart_task(self, name: str) -> None:
+        _end(self.tasks[name])
+        job, _, index = name.partition(":")
+        self.start_task(job, int(index))
 
     def start_task(self, job: str, index: int) -> None:
         self.tasks[f"{job}:{index}"] = self._process(job, index, ["server"])
@@ -86,8 +99,11 @@ class Runner:
                 stderr=log,
             )
 
-    def run(self, case: str, timeout: float = CASE, **options: Any) -> Mapping[str, Any]:
-        """Run a case ``module:function`` of this folder and return its arrays."""
+    def run(self, case: str, timeout: float = CASE, **options: Any) -> dict[str, Any]:
+        """Run a case ``module:function`` of this folder and return its arrays.
+
+        An option ``strategy`` has it create the strategy anew, with these arguments.
+        """
         self.begin(case, **options)
         return self.result(timeout)
 
@@ -99,16 +115,26 @@ class Runner:
         self.chief.stdin.write(json.dumps(request).encode() + b"\n")
         self.chief.stdin.flush()
 
-    def result(self, timeout: float) -> Mapping[str, Any]:
+    def result(self, timeout: float) -> dict[str, Any]:
         """Wait for the case that runs and return its arrays."""
         self._expect("done", timeout)
         return dict(np.load(Path(self.folder.name) / "result.npz"))
+
+    def wait_for_file(self, path: Path, timeout: float = 120) -> None:
+        """Wait until the case that runs has created a file."""
+        deadline = time.monotonic() + timeout
+        while not path.exists():
+            if time.monotonic() > deadline:
+                raise CaseError(f"no {path} in {timeout} s:\n{self.logs()}")
+            time.sleep(0.05)
 
     def _expect(self, word: str, timeout: float) -> None:
         answer = self._line(timeout)
         if answer == word:
             return
         if answer is None:
+            # A late answer would be taken for the next case's.
+            self.chief.kill()
             raise CaseError(f"no answer in {timeout} s, or the process ended:\n{self.logs()}")
         raise CaseError(json.loads(answer))
 
@@ -136,13 +162,37 @@ class Runner:
 
     def close(self) -> None:
         for process in (self.chief, *self.tasks.values()):
-            process.kill()
-            process.wait()
-            for stream in (process.stdin, process.stdout):
-                if stream is not None:
-                    stream.close()
+            _end(process)
         self.folder.cleanup()
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            stream.close()
 
 
 # Kind, replicas, workers, servers.
 MakeRunner = Callable[..., Runner]
+
+
+def compare(
+    runners: MakeRunner,
+    case: str,
+    workers: int = 2,
+    servers: int = 1,
+    replicas: int = 4,
+    reference: str = "mirrored",
+    rtol: float = 2e-5,
+    kind: str = "cluster",
+    **options: Any,
+) -> None:
+    """Compare what a case returns on a cluster with what it returns in a reference process."""
+    found = runners(kind, replicas, workers, servers).run(case, **options)
+    expected = runners(reference, replicas).run(case, **options)
+    assert sorted(found) == sorted(expected)
+    for name, value in expected.items():
+        scale = max(float(np.abs(value).max(initial=0)), 1e-6)
+        np.testing.assert_allclose(found[name], value, rtol=rtol, atol=rtol * scale, err_msg=name)

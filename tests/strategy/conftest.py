@@ -25,7 +25,7 @@ def runners() -> Iterator[MakeRunner]:
             running.pop(key).close()
         if key not in running:
             # Few cores: one cluster and one process with the reference at a time.
-            for other in [k for k in running if k[0] == kind]:
+            for other in [k for k in running if bool(k[2]) == bool(workers)]:
                 running.pop(other).close()
             running[key] = Runner(kind, replicas, workers, servers)
         return running[key]
@@ -33,3 +33,11 @@ def runners() -> Iterator[MakeRunner]:
     yield get
     for runner in running.values():
         runner.close()
+
+
+@pytest.fixture(scope="session")
+def breakable() -> Iterator[Runner]:
+    """Return a cluster whose tasks may be killed by tests that restart them."""
+    runner = Runner("cluster", 4, 2, 1)
+    yield runner
+    runner.close()

@@ -18,8 +18,12 @@ def message(function: Callable[[], Any]) -> dict[str, Any]:
     return {"message": np.asarray("nothing was raised")}
 
 
-def bad_allotment(strategy: Any) -> dict[str, Any]:
-    return message(lambda: setattr(strategy, "allotment", [1, 1]))
+def bad_allotment(strategy: Any, value: list[int]) -> dict[str, Any]:
+    return message(lambda: setattr(strategy, "allotment", value))
+
+
+def allotment_in_function(strategy: Any) -> dict[str, Any]:
+    return message(tf.function(lambda: setattr(strategy, "allotment", [2, 2]), autograph=False))
 
 
 def coordinator(strategy: Any) -> dict[str, Any]:
@@ -29,6 +33,81 @@ def coordinator(strategy: Any) -> dict[str, Any]:
 def small_batch(strategy: Any) -> dict[str, Any]:
     dataset = tf.data.Dataset.range(10).batch(2)
     return message(lambda: strategy.experimental_distribute_dataset(dataset))
+
+
+def small_batch_in_fit(strategy: Any) -> dict[str, Any]:
+    with strategy.scope():
+        model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(4)])
+        model.compile("sgd", "mse")
+    return message(lambda: model.fit(np.ones((8, 8)), np.ones((8, 4)), batch_size=3, verbose=0))
+
+
+def too_few_values(strategy: Any) -> dict[str, Any]:
+    values = strategy.experimental_distribute_values_from_function(lambda _: tf.constant(1.0))
+    fewer = type(values)(values.values[:3])
+    return message(lambda: strategy.run(lambda value: value, args=(fewer,)))
+
+
+def changing_shape(strategy: Any) -> dict[str, Any]:
+    """A sum of tensors whose number of rows the graph does not know."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 2])])
+    def step(rows: Any) -> Any:
+        return strategy.run(
+            lambda: tf.distribute.get_replica_context().all_reduce("SUM", rows * 2.0)
+        )
+
+    return message(lambda: step(tf.ones([3, 2])))
+
+
+def changed_shape(strategy: Any) -> dict[str, Any]:
+    """A variable whose shape is not fixed."""
+    with strategy.scope():
+        variable = tf.Variable(tf.ones([2]), shape=[None])
+    return message(lambda: strategy.run(lambda: variable * 2.0))
+
+
+def unknown_dtype(strategy: Any, dtype: str) -> dict[str, Any]:
+    with strategy.scope():
+        variable = tf.Variable(tf.zeros([2], dtype) if dtype != "string" else ["a", "b"])
+    return message(lambda: strategy.run(variable.read_value))
+
+
+def value_of_reduction(strategy: Any, how: str) -> dict[str, Any]:
+    def replica() -> Any:
+        total = tf.distribute.get_replica_context().all_reduce("SUM", tf.constant(1.0))
+        return total.numpy() if how == "numpy" else np.asarray(total)
+
+    return message(lambda: strategy.run(replica))
+
+
+def branch_on_reduction(strategy: Any) -> dict[str, Any]:
+    with strategy.scope():
+        variable = tf.Variable(0.0, aggregation=tf.VariableAggregation.SUM)
+
+    def replica() -> None:
+        total = tf.distribute.get_replica_context().all_reduce("SUM", variable + 1.0)
+        tf.cond(total > 0.0, lambda: tf.print("positive"), tf.no_op)
+
+    return message(lambda: strategy.run(replica))
+
+
+def not_elementwise(strategy: Any, optimizer: str) -> dict[str, Any]:
+    """An optimizer that takes norms or means, for a variable that is cut."""
+    with strategy.scope():
+        model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(4)])
+        model.compile(optimizer, "mse")
+    return message(lambda: model.fit(np.ones((8, 8)), np.ones((8, 4)), batch_size=8, verbose=0))
+
+
+def written_in_update_of_shard(strategy: Any) -> dict[str, Any]:
+    with strategy.scope():
+        table, count = tf.Variable(tf.zeros([4, 4])), tf.Variable(0.0)
+
+    def replica() -> None:
+        strategy.extended.update(table, lambda _: count.assign_add(1.0))
+
+    return message(lambda: strategy.run(replica))
 
 
 def variable_in_run(strategy: Any) -> dict[str, Any]:
@@ -101,12 +180,3 @@ def failing_replica(strategy: Any) -> dict[str, Any]:
         strategy.run(replica)
 
     return message(lambda: step(tf.constant(0.0)))
-
-
-def train_on(strategy: Any) -> dict[str, Any]:
-    """Train without an end; returns how the training ended."""
-    with strategy.scope():
-        model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(4)])
-        model.compile("sgd", "mse")
-    dataset = tf.data.Dataset.from_tensors((tf.ones([8]), tf.ones([4]))).repeat().batch(16)
-    return message(lambda: model.fit(dataset, steps_per_epoch=10**9, verbose=0))

@@ -1,6 +1,7 @@
 """Runs cases under a strategy, one after the other: the chief's process of the tests.
 
-Arguments: ``mirrored K``, ``plain K`` (no strategy) or ``cluster K``. Reads a line for each case,
+Arguments: ``mirrored K``, ``plain K`` (no strategy), ``cluster K``, ``sharded K`` whose partitioner
+cuts all but the smallest variables, or ``asp 1``. Reads a line for each case,
 ``{"case": ..., "options": {...}, "result": path}``, and answers with ``done`` or the error.
 """
 
@@ -19,7 +20,7 @@ import tensorflow as tf
 import tf_rdmabatch
 
 
-def make_strategy(kind: str, replicas: int) -> Any:
+def make_strategy(kind: str, replicas: int, **options: Any) -> Any:
     if kind == "mirrored":
         cpu = tf.config.list_physical_devices("CPU")[0]
         devices = [tf.config.LogicalDeviceConfiguration()] * replicas
@@ -27,7 +28,14 @@ def make_strategy(kind: str, replicas: int) -> Any:
         return tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(replicas)])
     if kind == "plain":
         return tf.distribute.get_strategy()
-    return tf_rdmabatch.ParameterServerStrategy(num_virtual_replicas=replicas)
+    partitioner = None
+    if kind == "sharded":
+        partitioner = tf.distribute.experimental.partitioners.MinSizePartitioner(16, max_shards=3)
+    if kind == "asp":
+        return tf_rdmabatch.ParameterServerStrategy(consistency="asp")
+    return tf_rdmabatch.ParameterServerStrategy(
+        variable_partitioner=partitioner, num_virtual_replicas=replicas, **options
+    )
 
 
 def main() -> None:
@@ -39,8 +47,11 @@ def main() -> None:
         request = json.loads(line)
         module, _, name = request["case"].partition(":")
         try:
+            anew = request["options"].pop("strategy", None)
+            if anew is not None:
+                strategy = make_strategy(sys.argv[1], int(sys.argv[2]), **anew)
             allotment = request["options"].pop("allotment", None)
-            if allotment and sys.argv[1] == "cluster":
+            if allotment and hasattr(strategy, "allotment"):
                 strategy.allotment = allotment
             keras.utils.clear_session()
             case = getattr(importlib.import_module(module), name)

@@ -5,4 +5,5 @@ from __future__ import annotations
 import tf_rdmabatch
 
 if __name__ == "__main__":
-    tf_rdmabatch.serve()
+    # Between two chiefs there is the start of a Python on a busy machine.
+    tf_rdmabatch.serve(linger=120)

@@ -17,9 +17,14 @@ pytestmark = pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("case", "expected"),
     [
-        ("bad_allotment", "ValueError: the allotment [1, 1] has to give each of the 2 workers"),
+        ("allotment_in_function", "RuntimeError: the allotment is set between rounds"),
         ("coordinator", "RuntimeError: a ClusterCoordinator schedules asynchronous steps"),
         ("small_batch", "ValueError: the dataset's batches have 2 examples, fewer than the 4"),
+        ("small_batch_in_fit", "ValueError: the dataset's batches have 3 examples, fewer than"),
+        ("too_few_values", "ValueError: a per-replica value with 3 values was given to strategy"),
+        ("changing_shape", "its shape has to be known, and the same in each step"),
+        ("changed_shape", "needs a shape that is known and stays"),
+        ("branch_on_reduction", "is known on the parameter servers alone"),
         ("variable_in_run", "create it before, in strategy.scope()"),
         ("merge_call", "use tf.distribute.get_replica_context().all_reduce"),
         ("printed_reduction", "is known on the parameter servers alone"),
@@ -33,6 +38,26 @@ pytestmark = pytest.mark.timeout(300)
 def test_mistake(runners: MakeRunner, case: str, expected: str) -> None:
     found = runners("cluster", 4, 2, 1).run(f"error_cases:{case}", timeout=60)
     assert expected in str(found["message"])
+
+
+@pytest.mark.parametrize("value", [[1, 1], [4], [1, 1, 2], [5, -1], []], ids=str)
+def test_allotment(runners: MakeRunner, value: list[int]) -> None:
+    found = runners("cluster", 4, 2, 1).run("error_cases:bad_allotment", value=value)
+    expected = f"ValueError: the allotment {value} has to give each of the 2 workers a number"
+    assert expected in str(found["message"])
+
+
+@pytest.mark.parametrize("dtype", ["string", "complex64", "uint64"])
+def test_dtype_that_cannot_travel(runners: MakeRunner, dtype: str) -> None:
+    found = runners("cluster", 4, 2, 1).run("error_cases:unknown_dtype", dtype=dtype)
+    expected = f"has dtype {dtype}, which cannot travel between workers and parameter servers"
+    assert expected in str(found["message"])
+
+
+@pytest.mark.parametrize("how", ["numpy", "asarray"])
+def test_value_of_a_reduction(runners: MakeRunner, how: str) -> None:
+    found = runners("cluster", 4, 2, 1).run("error_cases:value_of_reduction", how=how)
+    assert "return the tensor and use its value after strategy.run" in str(found["message"])
 
 
 CLUSTER = {"worker": ["127.0.0.1:1"], "ps": ["127.0.0.1:2"], "chief": ["127.0.0.1:3"]}
@@ -53,6 +78,21 @@ CLUSTER = {"worker": ["127.0.0.1:1"], "ps": ["127.0.0.1:2"], "chief": ["127.0.0.
             {"cluster": {"worker": ["127.0.0.1:1"]}, "task": {"type": "chief", "index": 0}},
             "the cluster has no ps task",
         ),
+        (
+            "ParameterServerStrategy()",
+            {"cluster": {"ps": ["127.0.0.1:1"]}, "task": {"type": "chief", "index": 0}},
+            "the cluster has no worker task",
+        ),
+        (
+            "ParameterServerStrategy(start_timeout=1)",
+            {"cluster": CLUSTER, "task": {"type": "chief", "index": 0}},
+            "ps:0 has not come up at 127.0.0.1:2 in 1 s",
+        ),
+        ("ParameterServerStrategy(transport='rdma')", None, "the transport 'rdma' is not known"),
+        ("ParameterServerStrategy(block_size=0)", None, "block_size is a number of bytes from 64"),
+        ("ParameterServerStrategy(block_size=1e5)", None, "block_size is a number of bytes"),
+        ("ParameterServerStrategy(num_virtual_replicas=0)", None, "from 1, not 0"),
+        ("ParameterServerStrategy(task_timeout=0)", None, "positive numbers of seconds"),
         (
             "serve()",
             {"cluster": CLUSTER, "task": {"type": "chief", "index": 0}},

@@ -1,28 +1,108 @@
-"""A task that is lost ends the training with an error that names it."""
+"""A task that is lost ends what runs with an error that names it; the others serve on."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import signal
+import socket
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
-from tests.strategy.cluster import Runner
+from tests.strategy.cluster import CaseError, Runner, free_ports
 
 pytestmark = pytest.mark.timeout(300)
+# After which a task that does not answer is given up.
+TASK_TIMEOUT = 3.0
 
 
-@pytest.mark.parametrize(("job", "index"), [("worker", 1), ("ps", 0)])
-def test_lost_task(job: str, index: int) -> None:
-    runner = Runner("cluster", 4, 2, 1)
+@pytest.mark.parametrize(
+    ("case", "number", "task"),
+    [
+        ("fit", signal.SIGKILL, "worker:1"),
+        ("fit", signal.SIGKILL, "ps:0"),
+        ("fit", signal.SIGSTOP, "worker:0"),
+        ("evaluate", signal.SIGSTOP, "ps:0"),
+        ("loop", signal.SIGKILL, "worker:0"),
+        ("tracing", signal.SIGKILL, "worker:1"),
+        ("variables", signal.SIGSTOP, "ps:0"),
+    ],
+)
+def test_lost_task(
+    breakable: Runner, case: str, number: signal.Signals, task: str, tmp_path: Path
+) -> None:
+    working = tmp_path / "working"
+    options = {"task_timeout": TASK_TIMEOUT}
+    breakable.begin(f"lost_cases:{case}", strategy=options, working=str(working))
+    breakable.wait_for_file(working)
+    breakable.tasks[task].send_signal(number)
+    lost = time.monotonic()
     try:
-        runner.begin("error_cases:train_on")
-        time.sleep(15)
-        runner.tasks[f"{job}:{index}"].kill()
-        killed = time.monotonic()
-        text = str(runner.result(60)["message"])
-        assert time.monotonic() - killed < 10
+        error = str(breakable.result(60)["error"])
     finally:
-        runner.close()
-    assert text.startswith("UnavailableError")
-    assert re.search(rf"{job}(:|/replica:0/task:){index}", text)
+        took = time.monotonic() - lost
+        breakable.restart_task(task)
+    assert error.startswith("UnavailableError")
+    assert took < 10
+    assert re.search(task.replace(":", "(:|/replica:0/task:)"), error)
+    assert breakable.alive
+
+
+def test_task_that_does_not_come_up(breakable: Runner) -> None:
+    breakable.tasks["worker:1"].kill()
+    address = breakable.cluster["worker"][1]
+    try:
+        with pytest.raises(CaseError, match="UnavailableError") as raised:
+            breakable.run("lost_cases:missing", strategy={"start_timeout": 2})
+    finally:
+        breakable.restart_task("worker:1")
+    assert re.search(rf"not up after 2 s: .*worker:1 at {address} \(", str(raised.value))
+    assert "Start each there with `python -m tf_rdmabatch serve`" in str(raised.value)
+
+
+def test_tasks_end_with_the_chief() -> None:
+    """It waits for a chief however late, lives on between two attempts, and then ends."""
+    port, own = free_ports(2)
+    cluster = {
+        "worker": [f"127.0.0.1:{own}"],
+        "ps": ["127.0.0.1:1"],
+        "chief": [f"127.0.0.1:{port}"],
+    }
+    config = {"cluster": cluster, "task": {"type": "worker", "index": 0}}
+    task = subprocess.Popen(
+        [sys.executable, "-m", "tf_rdmabatch", "serve", "--linger", "3"],
+        env=os.environ | {"TF_CONFIG": json.dumps(config)},
+    )
+    try:
+        for _ in range(2):
+            with socket.create_server(("127.0.0.1", port)) as chief:
+                chief.settimeout(60)
+                connection, _ = chief.accept()
+            connection.close()
+            assert task.poll() is None
+        assert task.wait(timeout=60) == 0
+    finally:
+        task.kill()
+        task.wait()
+
+
+def test_address_in_use() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        cluster = {"worker": [address], "ps": ["127.0.0.1:1"], "chief": ["127.0.0.1:2"]}
+        config = {"cluster": cluster, "task": {"type": "worker", "index": 0}}
+        done = subprocess.run(
+            [sys.executable, "-m", "tf_rdmabatch", "serve"],
+            env=os.environ | {"TF_CONFIG": json.dumps(config)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert f"error: worker:0 cannot listen at {address}" in done.stderr

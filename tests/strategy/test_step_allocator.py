@@ -23,7 +23,7 @@ def one_by_one(
     num_steps: int, step: np.ndarray, communication: np.ndarray, minimum: np.ndarray
 ) -> np.ndarray:
     """Each step to the worker that would have done it first: the definition."""
-    allotment = minimum.copy()
+    allotment: np.ndarray = minimum.copy()
     while allotment.sum() < num_steps:
         allotment[int((communication + (allotment + 1) * step).argmin())] += 1
     return allotment

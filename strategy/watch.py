@@ -1,0 +1,194 @@
+"""Notices on the chief that a task does not answer, which TensorFlow alone would wait for.
+
+The kernel of a task's host tells when its process ends, and nobody when it is stopped or when the
+host is gone: TensorFlow's connections have no keep-alive. But its server greets whoever connects.
+So each task is asked now and then, and where no greeting comes in time, this process's connections
+with it are ended: what waits for the task then fails as if it had been killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import logging
+import os
+import socket
+import stat
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import tensorflow as tf
+
+LOGGER = logging.getLogger("tf_rdmabatch")
+# Seconds between two questions to a task.
+_INTERVAL = 2.0
+# At the start: seconds for an answer, between questions to those that are missing, and between
+# lines that say so.
+_START_ANSWER = 2.0
+_START_INTERVAL = 0.2
+_START_LOG_INTERVAL = 10.0
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Return host and port of ``"host:port"``, in which an IPv6 host has brackets."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def ask(address: str, timeout: float) -> None:
+    """Return once the TensorFlow server at an address has greeted.
+
+    Raises
+    ------
+    TimeoutError
+        There was no greeting in `timeout` seconds.
+    OSError
+        Nobody listens there, or the host cannot be reached.
+    """
+    deadline = time.monotonic() + timeout
+    with socket.create_connection(split_address(address), timeout=timeout) as connection:
+        connection.settimeout(max(0.01, deadline - time.monotonic()))
+        if not connection.recv(1):
+            raise ConnectionError("it ended the connection")
+
+
+def wait_for_tasks(tasks: Mapping[str, str], timeout: float) -> None:
+    """Return once all tasks are up.
+
+    Parameters
+    ----------
+    tasks
+        The address of each, by its name, such as ``"worker:0"``.
+    timeout
+        Seconds for all together.
+
+    Raises
+    ------
+    tf.errors.UnavailableError
+        Some are not; the message names them and says what to do.
+    """
+    deadline = time.monotonic() + timeout
+    log_at = time.monotonic() + _START_LOG_INTERVAL
+    waiting = dict(tasks)
+    while True:
+        reasons = {}
+        for name, address in list(waiting.items()):
+            try:
+                ask(address, _START_ANSWER)
+                del waiting[name]
+            except OSError as error:
+                reasons[name] = error
+        if not waiting:
+            return
+        missing = ", ".join(f"{n} at {a} ({reasons[n]})" for n, a in waiting.items())
+        if time.monotonic() >= deadline:
+            raise tf.errors.UnavailableError(
+                None,
+                None,
+                f"not up after {timeout:g} s: {missing}. Start each there with `python -m "
+                "tf_rdmabatch serve`, or correct its address in the cluster (TF_CONFIG); "
+                "ParameterServerStrategy(start_timeout=...) waits longer",
+            )
+        if time.monotonic() >= log_at:
+            LOGGER.warning("waiting for %s", missing)
+            log_at = time.monotonic() + _START_LOG_INTERVAL
+        time.sleep(_START_INTERVAL)
+
+
+def cut_connections(address: str) -> int:
+    """End this process's TCP connections to an address and return their number.
+
+    What uses them finds them ended by the peer.
+    """
+    host, port = split_address(address)
+    with contextlib.suppress(OSError):
+        peers = {_normal(info[4][0]) for info in socket.getaddrinfo(host, port)}
+        return sum(_cut(int(entry.name), peers, port) for entry in Path("/proc/self/fd").iterdir())
+    return 0
+
+
+def _cut(descriptor: int, hosts: set[str], port: int) -> bool:
+    """Shut a descriptor's connection down if it leads to that port of one of the hosts."""
+    try:
+        # A copy, since the number may be another file's at any time.
+        copy = os.dup(descriptor)
+    except OSError:
+        return False
+    try:
+        if not stat.S_ISSOCK(os.fstat(copy).st_mode):
+            return False
+        with socket.socket(fileno=os.dup(copy)) as connection:
+            if connection.family not in (socket.AF_INET, socket.AF_INET6):
+                return False
+            peer = connection.getpeername()
+            if peer[1] != port or _normal(peer[0]) not in hosts:
+                return False
+            connection.shutdown(socket.SHUT_RDWR)
+            return True
+    except OSError:
+        return False
+    finally:
+        os.close(copy)
+
+
+def _normal(host: str | int) -> str:
+    """Return an IP address in the one form that all its forms have."""
+    address = ipaddress.ip_address(str(host).partition("%")[0])
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return str(mapped or address)
+
+
+class Watch:
+    """Asks tasks whether they are alive, a thread for each, until it is stopped.
+
+    Parameters
+    ----------
+    tasks
+        The address of each, by its name.
+    timeout
+        Seconds after which a task that does not answer is given up.
+    """
+
+    def __init__(self, tasks: Mapping[str, str], timeout: float) -> None:
+        self._timeout = timeout
+        self._stopped = threading.Event()
+        for name, address in tasks.items():
+            thread = threading.Thread(
+                target=self._watch, args=(name, address), name=f"watch-{name}", daemon=True
+            )
+            thread.start()
+
+    def stop(self) -> None:
+        """Ask no more."""
+        self._stopped.set()
+
+    def _watch(self, name: str, address: str) -> None:
+        lost = False
+        while not self._stopped.wait(_INTERVAL):
+            try:
+                ask(address, self._timeout)
+                lost = False
+                continue
+            except TimeoutError:
+                reason = f"has not answered for {self._timeout:g} s"
+                if self._stopped.is_set():
+                    return
+                cut_connections(address)
+            except OSError as error:
+                reason = f"has ended ({error})"
+            if not lost:
+                LOGGER.error("%s at %s %s: training cannot go on without it", name, address, reason)
+            lost = True
+
+
+_current: Watch | None = None
+
+
+def watch(tasks: Mapping[str, str], timeout: float) -> None:
+    """Watch the tasks of this process's job, and those of its job before no more."""
+    global _current  # noqa: PLW0603
+    if _current is not None:
+        _current.stop()
+    _current = Watch(tasks, timeout)
