@@ -14,7 +14,7 @@ from tf_rdmabatch import ops
 def test_each_message_is_acknowledged_or_only_batches(job: Job, confirm: str) -> None:
     job.start(confirm=confirm)
     served, (a, b) = job.handles("w", "float32", (1 << 20,))
-    ops.serve(served, contributors=2)
+    job.serve(served, contributors=2)
     value = tf.ones([1 << 20])
     ops.push(a, value, 1)
     ops.push(b, job.on(1, value) * 2, 1)
