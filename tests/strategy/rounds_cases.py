@@ -26,7 +26,7 @@ def failed_rounds(strategy: Any, fail: bool) -> dict[str, Any]:
                 loss = tf.add_n([tf.reduce_sum(v * v) * factor for v in variables])
             gradients = tape.gradient(loss, variables)
             with tf.control_dependencies([gradients[1]]):
-                tf.debugging.assert_none_equal(number, failing, "this replica fails")
+                tf.debugging.assert_none_equal(number, failing, message="this replica fails")
             for variable, gradient in zip(
                 variables, context.all_reduce("SUM", gradients), strict=True
             ):
@@ -102,7 +102,7 @@ def kept_values(strategy: Any) -> dict[str, Any]:
 
 def traces(strategy: Any) -> dict[str, Any]:
     """Count how often a replica function is traced, over epochs and allotments."""
-    dataset = strategy.experimental_distribute_dataset(tf.data.Dataset.range(72).batch(16))
+    dataset = strategy.experimental_distribute_dataset(tf.data.Dataset.range(64).batch(16))
     with strategy.scope():
         variable = tf.Variable(tf.zeros([], tf.int64), aggregation=tf.VariableAggregation.SUM)
     traced = []

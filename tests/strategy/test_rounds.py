@@ -31,4 +31,4 @@ def test_a_function_is_traced_once(runners: MakeRunner) -> None:
     found = runners("cluster", 4, 2, 1).run("rounds_cases:traces", allotment=(2, 2))
     assert found["first"] == 1
     assert found["later"] == 0
-    assert found["sum"] == 4 * sum(range(72))
+    assert found["sum"] == 4 * sum(range(64))
