@@ -98,6 +98,7 @@ CLUSTER = {"worker": ["127.0.0.1:1"], "ps": ["127.0.0.1:2"], "chief": ["127.0.0.
             "serve() is for worker and ps tasks, and this process is chief",
         ),
         ("ParameterServerStrategy(consistency='ssp')", None, "consistency is 'bsp' or 'asp'"),
+        ("ParameterServerStrategy(confirm='never')", None, "confirm is 'batch' or 'each'"),
     ],
 )
 def test_role(call: str, config: object, expected: str) -> None:
