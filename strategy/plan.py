@@ -71,11 +71,11 @@ class Plan:
         self.depends = Dependence(self.trace.pending)
         # The replica's number and its part of the batch.
         self._varies = Dependence(t.op.name for t in inputs)
+        captured = {id(external): internal for external, internal in self.trace.graph.captures}
         self._read = {
-            internal.op.name: variable
+            captured[id(stand_in)].op.name: variable
             for variable, stand_in in self.trace.pulls.values()
-            for external, internal in self.trace.graph.captures
-            if external is stand_in
+            if id(stand_in) in captured
         }
         self._refuse_effects()
         order = {key: i for i, key in enumerate(self.trace.pulls)}

@@ -47,7 +47,7 @@ def test_where_shards_are(runners: MakeRunner) -> None:
     assert abs(found["loads"][0] - found["loads"][1]) <= 334 * 10 * 4
 
 
-@pytest.mark.parametrize("optimizer", ["lamb", "adafactor", "muon"])
+@pytest.mark.parametrize("optimizer", ["Lamb", "Adafactor", "Muon"])
 def test_optimizers_that_need_all_shards(runners: MakeRunner, optimizer: str) -> None:
     runner = runners("sharded", 4, 2, 2)
     found = runner.run("error_cases:not_elementwise", optimizer=optimizer)

@@ -269,9 +269,9 @@ TEST_P(StoreAsync, NothingIsAContributionToo) {
   ASSERT_OK(PushNothing(1, *b, 4));
   EXPECT_EQ(TakeSum("w", 4), 0);
   EXPECT_EQ(server_.counters().refused, 0u);
-  // It is refused like any other.
+  // It is dropped like any other, block by block.
   ASSERT_OK(PushNothing(0, *a, 1));
-  EXPECT_TRUE(Refused(1));
+  EXPECT_TRUE(Refused(ParameterClient::Info(*a).blocks));
 }
 
 TEST_P(StoreAsync, ANothingThatIsNoneIsRefused) {

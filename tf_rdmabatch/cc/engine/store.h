@@ -154,7 +154,7 @@ class RDMABATCH_EXPORT ParameterClient : public MessageSink {
   Status PushNothing(Parameter& parameter, uint64_t step, uint32_t contributor, Deadline deadline);
   // Sends this contributor's blocks of `step`; returns when all of them are in slots (the memory
   // may be reused). After kDeadlineExceeded the same call goes on where it stopped. A refusal by
-  // the server (a step of the past) ends a later call on this parameter with its text.
+  // the server (a step twice) ends a later call on this parameter with its text.
   Status Push(Parameter& parameter, uint64_t step, uint32_t contributor, const void* source,
               uint64_t bytes, Deadline deadline);
   // Waits until `version` (or a later one) of each block is published and reads it with one-sided
