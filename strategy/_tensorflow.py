@@ -235,7 +235,10 @@ def create_variable(**kwargs: Any) -> tf.Variable:
 def stand_in(variable: Any) -> Any:
     """Return a variable without a value, of that shape and dtype, of the current graph."""
     return resource_variable_ops.UninitializedVariable(
-        trainable=variable.trainable, shape=variable.shape, dtype=variable.dtype, name=variable.name
+        trainable=variable.trainable,
+        shape=variable.shape,
+        dtype=variable.dtype,
+        name=variable.name.partition(":")[0],
     )
 
 
