@@ -28,7 +28,7 @@ from tf_rdmabatch.ops.parameters import (
     push_nothing,
     serve,
 )
-from tf_rdmabatch.ops.task import configure, connect, stats
+from tf_rdmabatch.ops.task import configure, connect, round_times, stats, transports, updated
 
 __all__ = [
     "ParameterHandle",
@@ -46,6 +46,9 @@ __all__ = [
     "push",
     "push_many",
     "push_nothing",
+    "round_times",
     "serve",
     "stats",
+    "transports",
+    "updated",
 ]

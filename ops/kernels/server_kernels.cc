@@ -64,12 +64,16 @@ class PublishKernel : public tensorflow::OpKernel {
     OP_REQUIRES_OK(context, ToAbsl(parameters.status()));
     auto version = NumberOf(context, "version", 1);
     OP_REQUIRES_OK(context, ToAbsl(version.status()));
+    auto task = CurrentTask();
+    OP_REQUIRES_OK(context, ToAbsl(task.status()));
+    const RoundTimes::Op timed = (*task)->times().Publish(*version);
     tensorflow::OpInputList values;
     OP_REQUIRES_OK(context, context->input_list("values", &values));
     for (size_t i = 0; i < (*parameters)->size(); ++i) {
       OP_REQUIRES_OK(context, ToAbsl(Publish(*(**parameters)[i], values[static_cast<int>(i)],
                                              static_cast<uint64_t>(*version))));
     }
+    timed.Ends();
   }
 
  private:
@@ -91,6 +95,9 @@ class PublishVariableKernel : public tensorflow::OpKernel {
     OP_REQUIRES_OK(context, ToAbsl(parameters.status()));
     auto version = NumberOf(context, "version", 1);
     OP_REQUIRES_OK(context, ToAbsl(version.status()));
+    auto task = CurrentTask();
+    OP_REQUIRES_OK(context, ToAbsl(task.status()));
+    const RoundTimes::Op timed = (*task)->times().Publish(*version);
     tensorflow::OpInputList variables;
     OP_REQUIRES_OK(context, context->input_list("variables", &variables));
     for (size_t i = 0; i < (*parameters)->size(); ++i) {
@@ -104,6 +111,7 @@ class PublishVariableKernel : public tensorflow::OpKernel {
       OP_REQUIRES_OK(context, ToAbsl(Publish(*(**parameters)[i], variable->tensor(),
                                              static_cast<uint64_t>(*version))));
     }
+    timed.Ends();
   }
 
  private:
@@ -142,18 +150,28 @@ class CollectKernel : public ListKernel {
     auto step = NumberOf(run.context, "step", 1);
     if (!step.ok()) return step.status();
     ParameterServer& server = run.task->server();
+    const RoundTimes::Op timed = run.task->times().Collect(*step);
     std::vector<std::string> awaited;
     for (const ParameterPtr& parameter : *parameters) {
       auto served = parameter->Served();
       if (!served.ok()) return served.status();
       if (!server.IsComplete(parameter->spec.name, *step)) awaited.push_back(parameter->spec.name);
     }
-    const auto take = [run, parameters, step = *step] { return Take(run, *parameters, step); };
+    const auto take = [run, parameters, step = *step, timed] {
+      const Status taken = Take(run, *parameters, step);
+      timed.Ends();
+      return taken;
+    };
     if (awaited.empty()) {
       run.End(take());
       return Status::Ok();
     }
-    const Join join(Pend(run, take), awaited.size());
+    const auto resume = [take, timed] {
+      timed.Resumes();
+      return take();
+    };
+    timed.Blocks();
+    const Join join(Pend(run, resume), awaited.size());
     for (const std::string& name : awaited) server.WhenComplete(name, *step, join.Part());
     return Status::Ok();
   }

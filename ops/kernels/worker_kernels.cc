@@ -40,18 +40,26 @@ class PullKernel : public ListKernel {
     if (!version.ok()) return version.status();
     auto remotes = RemotesOf(run, *parameters);
     if (!remotes.ok()) return remotes.status();
+    const RoundTimes::Op timed = run.task->times().Pull(*version);
     std::vector<RemotePtr> awaited;
     for (const auto& remote : *remotes) {
       if (!run.task->HasVersion(*remote, *version)) awaited.push_back(remote);
     }
-    const auto read = [this, run, parameters, remotes = *remotes, version = *version] {
-      return Read(run, *parameters, remotes, version);
+    const auto read = [this, run, parameters, remotes = *remotes, version = *version, timed] {
+      const Status done = Read(run, *parameters, remotes, version);
+      timed.Ends();
+      return done;
     };
     if (awaited.empty()) {
       run.End(read());
       return Status::Ok();
     }
-    const Join join(Pend(run, read), awaited.size());
+    const auto resume = [read, timed] {
+      timed.Resumes();
+      return read();
+    };
+    timed.Blocks();
+    const Join join(Pend(run, resume), awaited.size());
     for (const auto& remote : awaited) run.task->WhenVersion(remote, *version, join.Part());
     return Status::Ok();
   }
@@ -89,7 +97,7 @@ class SendingKernel : public ListKernel {
     Contribution contribution;
   };
 
-  static Status Send(const Run& run, const std::vector<Sending>& all) {
+  static Status Send(const Run& run, const std::vector<Sending>& all, RoundTimes::Op timed) {
     std::vector<const Sending*> rest;
     for (const Sending& sending : all) {
       Status sent = run.task->TryPush(*sending.remote, sending.contribution);
@@ -99,11 +107,15 @@ class SendingKernel : public ListKernel {
         return sent;
       }
     }
+    const auto end = [timed] {
+      timed.Ends();
+      return Status::Ok();
+    };
     if (rest.empty()) {
-      run.End(Status::Ok());
+      run.End(end());
       return Status::Ok();
     }
-    const Join join(Pend(run, [] { return Status::Ok(); }), rest.size());
+    const Join join(Pend(run, end), rest.size());
     for (const Sending* sending : rest) {
       run.task->Push(sending->remote, sending->contribution, sending->priority, join.Part());
     }
@@ -123,6 +135,8 @@ class PushKernel : public SendingKernel {
   Status Start(const Run& run, std::shared_ptr<ParameterList> parameters) override {
     auto micro_step = MicroStepOf(run.context);
     if (!micro_step.ok()) return micro_step.status();
+    const RoundTimes::Op timed =
+        run.task->times().Push(micro_step->step, micro_step->number, micro_step->count);
     tensorflow::OpInputList values;
     RDMABATCH_RETURN_IF_ERROR(FromAbsl(run.context->input_list("values", &values)));
     auto remotes = RemotesOf(run, *parameters);
@@ -146,7 +160,7 @@ class PushKernel : public SendingKernel {
       sending.push_back({(*remotes)[i], parameter.spec.priority,
                          parameter.ContributionOf(micro_step->step, std::move(whole))});
     }
-    return Send(run, sending);
+    return Send(run, sending, timed);
   }
 
  private:
@@ -173,6 +187,7 @@ class PushNothingKernel : public SendingKernel {
   Status Start(const Run& run, std::shared_ptr<ParameterList> parameters) override {
     auto step = NumberOf(run.context, "step", 1);
     if (!step.ok()) return step.status();
+    const RoundTimes::Op timed = run.task->times().Push(*step, 0, 0);
     auto remotes = RemotesOf(run, *parameters);
     if (!remotes.ok()) return remotes.status();
     std::vector<Sending> sending;
@@ -181,7 +196,7 @@ class PushNothingKernel : public SendingKernel {
       sending.push_back({(*remotes)[i], parameter.spec.priority,
                          parameter.ContributionOf(static_cast<uint64_t>(*step), std::nullopt)});
     }
-    return Send(run, sending);
+    return Send(run, sending, timed);
   }
 };
 
