@@ -48,6 +48,8 @@ class SynchronousExtended(private.pss.ParameterServerStrategyV2Extended):  # typ
         self.placement = LeastLoaded(self._num_ps)
         self.parameters = ParameterTable(self.server_devices, self.worker_cpus)
         self.local_variables: list[LocalVariable] = []
+        # Bytes of each variable on each server.
+        self.contents: list[list[int]] = [[] for _ in self.server_devices]
         self.anchors = []
         for device in self.worker_cpus:
             with tf.device(device):
@@ -124,6 +126,8 @@ class SynchronousExtended(private.pss.ParameterServerStrategyV2Extended):  # typ
         def create(**kwargs: Any) -> ServerVariable:
             variable = next_creator(**kwargs)
             server = tf.DeviceSpec.from_string(variable.device).task
+            if variable.shape.is_fully_defined():
+                self.contents[server].append(variable.shape.num_elements() * variable.dtype.size)
             return ServerVariable(variable, server, aggregation)
 
         return create

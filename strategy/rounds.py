@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -11,11 +12,13 @@ from typing import Any
 import tensorflow as tf
 
 from tf_rdmabatch.strategy import _tensorflow as private
+from tf_rdmabatch.strategy.describe import describe_contents
 from tf_rdmabatch.strategy.lifting import Done
 from tf_rdmabatch.strategy.server_program import ServerPrograms
 from tf_rdmabatch.strategy.values import MicroBatches, WorkerBatches
 from tf_rdmabatch.strategy.worker_program import WorkerProgram, trace_worker_program
 
+LOGGER = logging.getLogger("tf_rdmabatch")
 # How many functions' rounds are kept that were run in eager mode.
 _CACHED = 64
 
@@ -35,8 +38,15 @@ class Rounds:
         self._name: Callable[..., Any] | None = None
         self._device = strategy.extended.chief_device
         self._counters: list[tf.Variable] = []
+        self._logged = False
         # Each round takes the next number; a failed one is not repeated.
         self.number = self.new_counter()
+
+    def log_once(self, contents: Sequence[Sequence[int]]) -> None:
+        """Say, with the first round, where the variables are: all were created by then."""
+        if not self._logged:
+            self._logged = True
+            LOGGER.info("%s", describe_contents(contents))
 
     def new_counter(self) -> tf.Variable:
         """Return what counts a program's rounds: what it pushes to takes part in no other's."""
@@ -162,6 +172,7 @@ class Round:
         )
         servers.build()
         self._results[private.current_graph()] = results
+        extended.rounds.log_once(extended.contents)
         with tf.device(extended.chief_device):
             return results.join(servers)
 

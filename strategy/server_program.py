@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -70,6 +71,16 @@ class ServerPrograms:
                 self._apply(list(group))
             else:
                 self._apply_in_branch(branch, list(group))
+        self._note_updates(events)
+
+    def _note_updates(self, events: Sequence[Update | Snapshot]) -> None:
+        """Have each server note when it was done, for `ParameterServerStrategy.round_times`."""
+        handles: dict[int, dict[int, tf.Tensor]] = defaultdict(dict)
+        for variable in (e.variable for e in events if isinstance(e, Update)):
+            handles[variable.server][id(variable)] = variable.get().handle
+        for server, updated in handles.items():
+            with tf.device(self._devices[server]):
+                private.declare_reader(ops.updated(list(updated.values()), self._step))
 
     def _is_needed(self, event: Update | Snapshot) -> bool:
         return isinstance(event, Update) or id(event) in self._plan.needed_snapshots
