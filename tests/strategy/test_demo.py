@@ -22,7 +22,7 @@ publish_begin publish_end collect_begin collect_wait collect_end update_end
 @pytest.mark.timeout(300)
 def test_the_demo_with_few_steps(tmp_path: Path) -> None:
     picture = tmp_path / "timeline.png"
-    few = ["--epochs", "1", "--turns", "1", "--steps", "3", "--picture", str(picture)]
+    few = ["--epochs", "1", "--turns", "1", "--steps", "5", "--picture", str(picture)]
     done = subprocess.run(
         [sys.executable, "-m", "examples.demo.run", *few],
         cwd=ROOT,
