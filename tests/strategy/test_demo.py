@@ -33,7 +33,7 @@ def test_the_demo_with_few_steps(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr[-2000:]
     for line in (
-        r"Epoch 1/1",
+        r".*25/25",
         r"test accuracy    \d+\.\d% after 1 epochs",
         r"time per step    \d+\.\d ms with tf_rdmabatch",
         r"                 \d+\.\d ms with the stock strategy over gRPC",
