@@ -25,7 +25,7 @@ help:
 	@echo "make sanitize      the C++ tests under $(SANITIZERS)"
 	@echo "make fuzz          each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS)"
 	@echo "make lint          pre-commit on all files"
-	@echo "make demo          the two-process example and a short benchmark"
+	@echo "make demo          trains with two workers and a server, beside TensorFlow's own strategy"
 	@echo "make bench         the engine's benchmark"
 
 setup: .venv/installed
@@ -80,9 +80,8 @@ fuzz: .venv/installed
 lint: build
 	pre-commit run --all-files --show-diff-on-failure
 
-demo: build
-	python examples/push_pull.py
-	tf-rdmabatch bench engine --transport shm --pattern one-to-one,push,pull --bytes 64,4096,1048576
+demo: .venv/installed
+	python -m examples.demo.run
 
 bench: build
 	tf-rdmabatch bench engine --json build/bench.json

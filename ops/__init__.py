@@ -27,7 +27,7 @@ from tf_rdmabatch.ops.parameters import (
     release,
     serve,
 )
-from tf_rdmabatch.ops.task import configure, connect, stats
+from tf_rdmabatch.ops.task import configure, connect, round_times, stats, transports, updated
 
 __all__ = [
     "Parameter",
@@ -43,6 +43,9 @@ __all__ = [
     "push",
     "push_nothing",
     "release",
+    "round_times",
     "serve",
     "stats",
+    "transports",
+    "updated",
 ]

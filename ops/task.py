@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import atexit
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from tf_rdmabatch import _core
@@ -123,11 +125,93 @@ def connect(peers: Mapping[str, Any], timeout: float = 60.0) -> Any:
 
 
 def stats() -> dict[str, int]:
-    """Return the counters of the engine in the process of the current device; eager only.
+    """Return the counters and times of the task in the current device's process; eager only.
 
-    Their meanings are those of `tf_rdmabatch.engine.Engine.counters`.
+    Returns
+    -------
+    dict
+        The counters that `tf_rdmabatch.engine.Engine.counters` explains, and sums over all rounds
+        (see `round_times`): ``rounds`` and ``micro_steps``, and in nanoseconds
+
+        - ``pull_ns``, ``push_ns``, ``collect_ns``: without their waits; pushes count from when the
+          last value was there, since what is sent before is hidden behind computing;
+        - ``compute_ns``: from the last pull's end until the last value to push was there;
+        - ``publish_ns``; ``update_ns``: from the last collection's end to `updated`;
+        - ``wait_ns``: blocked for versions, for room at the server or for contributions;
+        - ``idle_ns``: between rounds.
     """
     names, values = library.rdmabatch_stats()
     return {
         name.decode(): int(value) for name, value in zip(names.numpy(), values.numpy(), strict=True)
+    }
+
+
+def round_times(last: int = 1024) -> npt.NDArray[np.void]:
+    """Return when the task in the current device's process did what in its last rounds; eager only.
+
+    A round begins with the first op under a new version, or of another step. Ops of rounds that
+    overlap on one task are not told apart.
+
+    Parameters
+    ----------
+    last
+        Number of rounds; 1024 are remembered.
+
+    Returns
+    -------
+    np.ndarray
+        A structured array of shape (rounds,), the oldest first. Its fields are int64; times are
+        nanoseconds of the monotonic clock of the task's host, 0 where it did not happen:
+
+        - ``version``, ``step``, ``micro_steps``: of the round; 0 is none;
+        - ``pull_begin``, ``pull_end``: of all pulls; computing begins at the end;
+        - ``micro_step_end``, shape (16,): the last value of each micro-step was there;
+        - ``push_begin``, ``compute_end``: the first value to send was there, and the last one;
+        - ``push_end``: the last one was in the server's slots;
+        - ``publish_begin``, ``publish_end``, ``collect_begin``, ``collect_end``, ``update_end``: of
+          a server;
+        - ``pull_wait``, ``push_wait``, ``collect_wait``: durations within these, in which all was
+          blocked; that of pushes counts from ``compute_end``.
+    """
+    names, rounds = library.rdmabatch_round_times(last=last)
+    fields: list[Any] = [(name.decode(), np.int64) for name in names.numpy()]
+    values = rounds.numpy()
+    fields.append(("micro_step_end", np.int64, (values.shape[1] - len(fields),)))
+    return np.ascontiguousarray(values).view(np.dtype(fields)).reshape(len(values))
+
+
+def updated(variables: Sequence[Any], step: Any) -> Any:
+    """Note, in the times of the current device's task, that a server's update is done.
+
+    Automatic control dependencies let it wait for what was done with the variables before.
+
+    Parameters
+    ----------
+    variables
+        At least one `tf.Variable`, or its handle, on the current device.
+    step
+        That was collected.
+
+    Returns
+    -------
+    tf.Operation
+        None in eager mode.
+    """
+    return library.rdmabatch_updated(
+        variables=[getattr(v, "handle", v) for v in variables], step=tf.cast(step, tf.int64)
+    )
+
+
+def transports() -> dict[str, str]:
+    """Return what carries each connection that the task in the current device's process made.
+
+    Returns
+    -------
+    dict
+        By the peer's name the transport, and why it was picked: ``"shm (first choice)"``.
+    """
+    peers, picked = library.rdmabatch_transports()
+    return {
+        peer.decode(): transport.decode()
+        for peer, transport in zip(peers.numpy(), picked.numpy(), strict=True)
     }

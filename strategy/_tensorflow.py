@@ -11,6 +11,9 @@ from typing import Any
 
 import tensorflow as tf
 
+# AttrValue: how an op keeps an attribute.
+from tensorflow.core.framework import attr_value_pb2
+
 # InternalPlaceholderContext: how a TypeSpec makes a placeholder in a graph.
 from tensorflow.core.function.trace_type import trace_type_builder
 
@@ -168,6 +171,15 @@ def register_tensor_conversion(cls: type) -> None:
             dtype, name, as_ref
         ),
     )
+
+
+def declare_reader(op: Any) -> None:
+    """Let automatic control dependencies take an op for one that writes none of its resources.
+
+    They find the inputs that it only reads in this attribute.
+    """
+    inputs = attr_value_pb2.AttrValue.ListValue(i=range(len(op.inputs)))
+    op._set_attr("_read_only_resource_inputs", attr_value_pb2.AttrValue(list=inputs))
 
 
 def no_colocation() -> Any:

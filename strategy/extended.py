@@ -57,6 +57,8 @@ class SynchronousExtended(private.pss.ParameterServerStrategyV2Extended):  # typ
         self.placement = LeastLoaded(self._num_ps)
         self.parameters = ParameterTable(self.server_devices, self.worker_count)
         self.local_variables: list[LocalVariable] = []
+        # Bytes of each variable on each server.
+        self.contents: list[list[int]] = [[] for _ in self.server_devices]
         self.anchors = []
         for device in self.worker_cpus:
             with tf.device(device):
@@ -214,6 +216,8 @@ class SynchronousExtended(private.pss.ParameterServerStrategyV2Extended):  # typ
                 kwargs["initial_value"] = to_server(initial, device)
             variable = next_creator(**kwargs)
             server = tf.DeviceSpec.from_string(variable.device).task
+            if variable.shape.is_fully_defined():
+                self.contents[server].append(variable.shape.num_elements() * variable.dtype.size)
             return ServerVariable(variable, server, aggregation, self._replicas)
 
         return create

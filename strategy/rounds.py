@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -11,11 +12,13 @@ from typing import Any
 import tensorflow as tf
 
 from tf_rdmabatch.strategy import _tensorflow as private
+from tf_rdmabatch.strategy.describe import describe_contents
 from tf_rdmabatch.strategy.lifting import Done
 from tf_rdmabatch.strategy.server_program import ServerPrograms
 from tf_rdmabatch.strategy.values import MicroBatches, WorkerBatches
 from tf_rdmabatch.strategy.worker_program import WorkerProgram, trace_worker_program
 
+LOGGER = logging.getLogger("tf_rdmabatch")
 # How many functions' rounds are kept that were run in eager mode.
 _CACHED = 64
 
@@ -34,19 +37,18 @@ class Rounds:
         self._eager: OrderedDict[Any, Round] = OrderedDict()
         self._name: Callable[..., Any] | None = None
         self._device = strategy.extended.chief_device
-        self._counters: list[tf.Variable] = []
-        # Each round takes the next number; a failed one is not repeated.
-        self.number = self.new_counter()
-
-    def new_counter(self) -> tf.Variable:
-        """Return what counts a program's rounds: what it pushes to takes part in no other's."""
+        self._logged = False
+        # Each round takes the next number, of all programs; a failed one is not repeated.
         with tf.init_scope(), tf.device(self._device):
-            counter = private.create_variable(
-                initial_value=tf.constant(0, tf.int64), trainable=False, name="step"
+            self.number = private.create_variable(
+                initial_value=tf.constant(0, tf.int64), trainable=False, name="round"
             )
-        # Functions hold its handle, and its value lives as long as this.
-        self._counters.append(counter)
-        return counter
+
+    def log_once(self, contents: Sequence[Sequence[int]]) -> None:
+        """Say, with the first round, where the variables are: all were created by then."""
+        if not self._logged:
+            self._logged = True
+            LOGGER.info("%s", describe_contents(contents))
 
     @contextlib.contextmanager
     def named(self, function: Callable[..., Any]) -> Iterator[None]:
@@ -141,30 +143,26 @@ class Round:
         extended = strategy.extended
         # A dataset that has ended makes no round: a number that is taken has to be collected.
         with tf.device(extended.chief_device), tf.control_dependencies(_arrivals(inputs)):
-            version = tf.identity(extended.rounds.number.assign_add(1))
-            step = tf.identity(extended.rounds.new_counter().assign_add(1))
+            number = tf.identity(extended.rounds.number.assign_add(1))
             allotment = _allotment(inputs, extended)
             first = tf.cumsum(allotment, exclusive=True)
         program = trace_worker_program(strategy, self._function, inputs)
         outputs = [
-            self._call_worker(
-                worker, program, inputs, [version, step, first[worker], allotment[worker]]
-            )
+            self._call_worker(worker, program, inputs, [number, first[worker], allotment[worker]])
             for worker in range(extended.worker_count)
         ]
-        with tf.device(extended.chief_device):
-            numbers = tf.stack([version, step])
         results = _Results(program, strategy.num_replicas_in_sync, outputs)
         servers = ServerPrograms(
             program.plan,
             extended.server_devices,
             strategy.num_replicas_in_sync,
             extended.parameters.readings,
-            numbers,
+            number,
             results.rows,
         )
         servers.build()
         self._results[private.current_graph()] = results
+        extended.rounds.log_once(extended.contents)
         with tf.device(extended.chief_device):
             return results.join(servers)
 
@@ -175,9 +173,9 @@ class Round:
         inputs: Sequence[Any],
         scalars: Sequence[tf.Tensor],
     ) -> list[tf.Tensor]:
-        """Call the program on a worker, with version, step, first replica and their number."""
+        """Call the program on a worker, with round, first replica and number of replicas."""
         extended = self._strategy.extended
-        *_, first, count = scalars
+        _, first, count = scalars
         with tf.device(extended.chief_device):
             packed = tf.stack(scalars)
             parts = [

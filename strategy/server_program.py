@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -30,8 +31,8 @@ class ServerPrograms:
         Number of virtual replicas.
     readings
         On each server: what workers contribute to when they have read.
-    numbers
-        int64: the round's number, and the number of the round among the program's.
+    number
+        Of the round, int64.
     gather
         Returns all replicas' rows of a tensor that the workers return.
     """
@@ -42,7 +43,7 @@ class ServerPrograms:
         devices: Sequence[str],
         replicas: int,
         readings: Sequence[Any],
-        numbers: tf.Tensor,
+        number: tf.Tensor,
         gather: Callable[[tf.Tensor], tf.Tensor],
     ) -> None:
         self._plan = plan
@@ -50,8 +51,7 @@ class ServerPrograms:
         self._devices = devices
         self._replicas = replicas
         self._readings = readings
-        # A copy on each server, of both numbers at once.
-        self._numbers = [self._copy(numbers, device) for device in devices]
+        self._numbers = [self._copy(number, device) for device in devices]
         self._handles = Handles(private.current_graph())
         self._gather = gather
         self._collected: dict[int, tf.Tensor] = {}
@@ -61,10 +61,9 @@ class ServerPrograms:
         self._done: list[Done] = [{} for _ in devices]
 
     @staticmethod
-    def _copy(numbers: tf.Tensor, device: str) -> tuple[tf.Tensor, tf.Tensor]:
+    def _copy(number: tf.Tensor, device: str) -> tf.Tensor:
         with tf.device(device):
-            version, step = tf.unstack(tf.identity(numbers), num=2)
-            return version, step
+            return tf.identity(number)
 
     def build(self) -> None:
         """Publish what the workers pull, collect what they push, apply the updates in order."""
@@ -82,6 +81,16 @@ class ServerPrograms:
                     self._apply(list(group))
                 else:
                     self._apply_in_branch(branch, list(group))
+        self._note_updates(events)
+
+    def _note_updates(self, events: Sequence[Update | Snapshot]) -> None:
+        """Have each server note when it was done, for `ParameterServerStrategy.round_times`."""
+        handles: dict[int, dict[int, tf.Tensor]] = defaultdict(dict)
+        for variable in (e.variable for e in events if isinstance(e, Update)):
+            handles[variable.server][id(variable)] = variable.get().handle
+        for server, updated in handles.items():
+            with tf.device(self._devices[server]):
+                private.declare_reader(ops.updated(list(updated.values()), self._numbers[server]))
 
     def _is_needed(self, event: Update | Snapshot) -> bool:
         return isinstance(event, Update) or id(event) in self._plan.needed_snapshots
@@ -94,7 +103,7 @@ class ServerPrograms:
 
     def _publish(self, pack: Pack) -> None:
         device = self._devices[pack.server]
-        version, _ = self._numbers[pack.server]
+        version = self._numbers[pack.server]
         with tf.device(device):
             handle = self._handles(pack.parameter, device)
             variables = [v.get() for v in pack.members]
@@ -106,7 +115,7 @@ class ServerPrograms:
 
     def _collect(self, pack: Pack) -> None:
         device = self._devices[pack.server]
-        _, step = self._numbers[pack.server]
+        step = self._numbers[pack.server]
         with tf.device(device):
             values = ops.collect(self._handles(pack.parameter, device), step)
             for contribution, value in zip(pack.members, values, strict=True):
@@ -118,9 +127,8 @@ class ServerPrograms:
         Variables are updated where they are read.
         """
         device = self._devices[server]
-        version, _ = self._numbers[server]
         with tf.device(device):
-            return ops.collect(self._handles(self._readings[server], device), version)
+            return ops.collect(self._handles(self._readings[server], device), self._numbers[server])
 
     def _read(self, variable: Any) -> tf.Tensor:
         with tf.device(self._devices[variable.server]):

@@ -7,16 +7,20 @@ import numbers
 import os
 import secrets
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
-from tf_rdmabatch import _core, ops
+from tf_rdmabatch import _core, _logs, ops
 from tf_rdmabatch.strategy import _tensorflow as private
+from tf_rdmabatch.strategy.describe import describe_job
 from tf_rdmabatch.strategy.errors import explain_task_errors
 from tf_rdmabatch.strategy.extended import SynchronousExtended
 from tf_rdmabatch.strategy.resolver import find_resolver, require_chief, task_addresses
+from tf_rdmabatch.strategy.stats import task_stats
 from tf_rdmabatch.strategy.watch import wait_for_tasks, watch
 
 LOGGER = logging.getLogger("tf_rdmabatch")
@@ -135,11 +139,13 @@ class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: i
         super()._connect_to_cluster(coordinator_name)
 
     def _start_engines(self, transport: str, block_size: int | None, confirm: str) -> None:
+        _logs.show()
         extended = self.extended
         spec = self._cluster_resolver.cluster_spec()
         token = os.environ.get("TF_RDMABATCH_TOKEN") or secrets.token_hex(16)
         extended.parameters.block_bytes = block_size or 0
-        addresses = {}
+        addresses: dict[str, Any] = {}
+        connections: dict[tuple[str, str], str] = {}
         for job, devices in (("ps", extended.server_devices), ("worker", extended.worker_cpus)):
             for i, device in enumerate(devices):
                 address = spec.task_address(job, i)
@@ -156,14 +162,82 @@ class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: i
                         addresses[f"{job}:{i}"] = started
                     else:
                         ops.connect(addresses)
-        LOGGER.info(
-            "%d virtual replicas on %d workers, %d parameter servers, transport %s, block size %s",
-            self.num_replicas_in_sync,
-            self._num_workers,
-            self._num_ps,
-            transport,
-            block_size or "automatic",
-        )
+                        for peer, choice in ops.transports().items():
+                            connections[f"{job}:{i}", peer] = choice
+        tasks = {f"{job}:{i}": spec.task_address(job, i) for job, i, _ in self._tasks()}
+        LOGGER.info("%s", describe_job(tasks, connections, self.num_replicas_in_sync, block_size))
+
+    def _tasks(self) -> Iterator[tuple[str, int, str]]:
+        """Yield job, index and device of each task that has an engine."""
+        if self.consistency == "asp":
+            raise RuntimeError("an asynchronous strategy has no rounds and no figures of them")
+        extended = self.extended
+        for job, devices in (("worker", extended.worker_cpus), ("ps", extended.server_devices)):
+            for i, device in enumerate(devices):
+                yield job, i, device
+
+    def stats(self) -> dict[str, dict[str, float]]:
+        """Return what each task has done since the strategy was created.
+
+        Returns
+        -------
+        dict
+            By the task's name (``"worker:0"``, ``"ps:0"``) a dict with
+
+            - ``bytes_sent``, ``bytes_received``: payload of messages, and of memory that the task
+              wrote and read at its peers: a pull is a read, of which the server knows nothing;
+            - ``messages``, ``messages_sent``, ``messages_received``; ``doorbells``: chains of work
+              requests handed to the device;
+            - ``rounds``: those it had part in; ``micro_steps`` of a worker: replicas that it ran;
+            - in seconds, of a worker ``pull_s``, ``compute_s`` (up to the last gradient) and
+              ``push_s`` (from then on), of a server ``publish_s``, ``collect_s`` and ``update_s``;
+            - ``wait_s``: seconds blocked in a round by others: until variables were published,
+              until there was room for a push, until gradients had arrived. No part of the above;
+            - ``idle_s``: seconds between rounds: for the others' ends, and for the chief.
+
+        Raises
+        ------
+        RuntimeError
+            The strategy is asynchronous, or this is not eager mode.
+        tf.errors.UnavailableError
+            A task was lost.
+        """
+        return {
+            f"{job}:{i}": task_stats(job, self._ask(device, ops.stats))
+            for job, i, device in self._tasks()
+        }
+
+    def round_times(self, last: int = 1024) -> dict[str, npt.NDArray[np.void]]:
+        """Return when each task did what in its last rounds.
+
+        Parameters
+        ----------
+        last
+            Number of rounds; each task remembers 1024.
+
+        Returns
+        -------
+        dict
+            By the task's name an array of shape (rounds,); `tf_rdmabatch.ops.round_times` explains
+            its fields. Times of tasks on one host can be compared.
+
+        Raises
+        ------
+        RuntimeError
+            The strategy is asynchronous, or this is not eager mode.
+        tf.errors.UnavailableError
+            A task was lost.
+        """
+        return {
+            f"{job}:{i}": self._ask(device, lambda: ops.round_times(last))
+            for job, i, device in self._tasks()
+        }
+
+    def _ask(self, device: str, question: Callable[[], Any]) -> Any:
+        if not tf.executing_eagerly():
+            raise RuntimeError("a job's figures are known between rounds, not in a tf.function")
+        with tf.device(device):
+            return question()
 
     @property
     def allotment(self) -> tuple[int, ...]:

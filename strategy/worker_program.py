@@ -128,7 +128,7 @@ def trace_worker_program(
             _SCALARS, tf.TensorSpec([], tf.int64), *specs
         )
         numbers = Scalars(scalars)
-        captures = _pulled(plan, one, handles, numbers.version)
+        captures = _pulled(plan, one, handles, numbers.round)
         _push_nothing(plan, handles, numbers)
 
         def run_one(micro_step: Any) -> list[tf.Tensor]:
@@ -138,7 +138,7 @@ def trace_worker_program(
 
         results = _run_all(run_one, numbers.micro_steps, one.outputs, outputs.stacked)
         with tf.control_dependencies(results):
-            _end_reading(plan, handles, extended.parameters.readings, numbers.version)
+            _end_reading(plan, handles, extended.parameters.readings, numbers.round)
         return results[1:]
 
     anchor = tf.TensorSpec([], tf.resource)
@@ -154,15 +154,15 @@ class Scalars:
     Parameters
     ----------
     packed
-        int64: the version to pull, the step to push to, the number of the worker's first replica,
-        and how many it runs.
+        int64: the round's number, which is the version to pull and the step to push to, the number
+        of the worker's first replica, and how many it runs.
     """
 
     def __init__(self, packed: tf.Tensor) -> None:
-        self.version, self.step, self.first, self.micro_steps = tf.unstack(packed, num=4)
+        self.round, self.first, self.micro_steps = tf.unstack(packed, num=3)
 
 
-_SCALARS = tf.TensorSpec([4], tf.int64)
+_SCALARS = tf.TensorSpec([3], tf.int64)
 
 
 def _own(result: Any, graph: Any) -> Any:
@@ -221,7 +221,7 @@ def _push(plan: Plan, handles: Handles, numbers: Scalars, micro_step: Any) -> No
         ops.push(
             handles(pack.parameter),
             [wire.encode(c.value, c.item.label) for c in pack.members],
-            numbers.step,
+            numbers.round,
             micro_step,
             numbers.micro_steps,
             reduction="first" if pack.first else "sum",
@@ -235,7 +235,7 @@ def _push_nothing(plan: Plan, handles: Handles, numbers: Scalars) -> None:
     if pushed:
         tf.cond(
             tf.equal(numbers.micro_steps, 0),
-            lambda: tf.group(ops.push_nothing(pushed, numbers.step)),
+            lambda: tf.group(ops.push_nothing(pushed, numbers.round)),
             tf.no_op,
         )
 

@@ -44,6 +44,24 @@ def release() -> None:
             thread.join()
 
 
+def show() -> None:
+    """Show records on stderr from a level on, unless the program has said which are to be shown.
+
+    It has if it gave this logger a level, or all loggers one that shows INFO. Other handlers say
+    nothing: libraries install some. The level is the environment's ``TF_RDMABATCH_LOG_LEVEL``, by
+    default INFO.
+    """
+    if LOGGER.level != logging.NOTSET or LOGGER.isEnabledFor(logging.INFO):
+        return
+    level = logging.getLevelName(os.environ.get("TF_RDMABATCH_LOG_LEVEL", "INFO").upper())
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("tf_rdmabatch: %(message)s"))
+    LOGGER.addHandler(handler)
+    LOGGER.setLevel(level if isinstance(level, int) else logging.INFO)
+    # A program that sets up logging later would see everything twice.
+    LOGGER.propagate = False
+
+
 def _forward() -> None:
     while records := _core.take_log():
         for level, message in records:

@@ -82,6 +82,36 @@ REGISTER_OP("RdmabatchStats")
       return absl::OkStatus();
     });
 
+REGISTER_OP("RdmabatchRoundTimes")
+    .Output("names: string")
+    .Output("rounds: int64")
+    .Attr("last: int >= 0")
+    .SetIsStateful()
+    .SetShapeFn([](InferenceContext* c) {
+      c->set_output(0, c->Vector(InferenceContext::kUnknownDim));
+      c->set_output(1, c->Matrix(InferenceContext::kUnknownDim, InferenceContext::kUnknownDim));
+      return absl::OkStatus();
+    });
+
+REGISTER_OP("RdmabatchUpdated")
+    .Input("variables: N * resource")
+    .Input("step: int64")
+    .Attr("N: int >= 1")
+    .SetIsStateful()
+    .SetShapeFn([](InferenceContext* c) {
+      return RequireScalars(c, {"variables", "step"});
+    });
+
+REGISTER_OP("RdmabatchTransports")
+    .Output("peers: string")
+    .Output("transports: string")
+    .SetIsStateful()
+    .SetShapeFn([](InferenceContext* c) {
+      c->set_output(0, c->Vector(InferenceContext::kUnknownDim));
+      c->set_output(1, c->Vector(InferenceContext::kUnknownDim));
+      return absl::OkStatus();
+    });
+
 // Without state of its own, so that automatic control dependencies leave it alone where a function
 // makes it.
 REGISTER_OP("RdmabatchParameter")

@@ -93,10 +93,12 @@ class PublishKernel : public tensorflow::OpKernel {
     OP_REQUIRES_OK(context, ToAbsl(values.status()));
     auto task = (*parameter)->Served();
     OP_REQUIRES_OK(context, ToAbsl(task.status()));
+    const RoundTimes::Op timed = (*task)->times().Publish(*version);
     const auto pieces = PiecesOf(**parameter, *values, nullptr);
     OP_REQUIRES_OK(context, ToAbsl((*task)->server().Publish((*parameter)->spec.name,
                                                              static_cast<uint64_t>(*version),
                                                              {pieces.data(), pieces.size()})));
+    timed.Ends();
   }
 };
 
@@ -145,21 +147,23 @@ class PublishVariablesKernel : public tensorflow::OpKernel {
     OP_REQUIRES_OK(context, ToAbsl(version.status()));
     const LockedVariables variables(context);
     OP_REQUIRES_OK(context, ToAbsl(variables.status()));
-    OP_REQUIRES_OK(context,
-                   ToAbsl(Publish(**parameter, variables, static_cast<uint64_t>(*version))));
+    auto task = (*parameter)->Served();
+    OP_REQUIRES_OK(context, ToAbsl(task.status()));
+    const RoundTimes::Op timed = (*task)->times().Publish(*version);
+    OP_REQUIRES_OK(context, ToAbsl(Publish((*task)->server(), **parameter, variables,
+                                           static_cast<uint64_t>(*version))));
+    timed.Ends();
   }
 
  private:
   // What does not lie in the published memory is copied there, and lies there from then on. Where
   // somebody else still reads what lay there before, that becomes a copy.
-  static Status Publish(const Parameter& parameter, const LockedVariables& variables,
-                        uint64_t version) {
+  static Status Publish(ParameterServer& server, const Parameter& parameter,
+                        const LockedVariables& variables, uint64_t version) {
     const TensorRefs values = variables.tensors();
     RDMABATCH_RETURN_IF_ERROR(CheckParts(static_cast<int64_t>(values.size()), parameter));
     RDMABATCH_RETURN_IF_ERROR(parameter.CheckValues(values));
-    auto task = parameter.Served();
-    if (!task.ok()) return task.status();
-    auto view = ViewOf((*task)->server(), parameter.spec.name, /*renew=*/false);
+    auto view = ViewOf(server, parameter.spec.name, /*renew=*/false);
     if (!view.ok()) return view.status();
     const auto pieces = PiecesOf(parameter, values, view->get());
     const auto there = std::count_if(pieces.begin(), pieces.end(), [](const PublishedPiece& piece) {
@@ -170,11 +174,11 @@ class PublishVariablesKernel : public tensorflow::OpKernel {
     const bool renew = !all && *view != nullptr && view->use_count() > 2 + there;
     if (renew) {
       view->reset();
-      view = ViewOf((*task)->server(), parameter.spec.name, renew);
+      view = ViewOf(server, parameter.spec.name, renew);
       if (!view.ok()) return view.status();
     }
     RDMABATCH_RETURN_IF_ERROR(
-        (*task)->server().Publish(parameter.spec.name, version, {pieces.data(), pieces.size()}));
+        server.Publish(parameter.spec.name, version, {pieces.data(), pieces.size()}));
     for (size_t i = 0; *view != nullptr && i < pieces.size(); ++i) {
       if (pieces[i].bytes == 0 || (pieces[i].data == nullptr && !renew)) continue;
       *variables.tensor(i) = parameter.Part(i, *view, const_cast<uint8_t*>((*view)->data()), true);
@@ -210,14 +214,21 @@ class CollectKernel : public WaitingKernel {
     run->what = "collecting " + (*parameter)->DebugString();
     ParameterServer& server = run->task->server();
     const std::string& name = (*parameter)->spec.name;
-    const auto take = [run = *run, parameter = *parameter, step = *step] {
-      return Take(run, *parameter, step);
+    const RoundTimes::Op timed = run->task->times().Collect(*step);
+    const auto take = [run = *run, parameter = *parameter, step = *step, timed] {
+      const Status taken = Take(run, *parameter, step);
+      timed.Ends();
+      return taken;
     };
     if (server.IsComplete(name, *step)) {
       run->End(take());
-    } else {
-      server.WhenComplete(name, *step, Pend(*run, take));
+      return Status::Ok();
     }
+    timed.Blocks();
+    server.WhenComplete(name, *step, Pend(*run, [take, timed] {
+                          timed.Resumes();
+                          return take();
+                        }));
     return Status::Ok();
   }
 

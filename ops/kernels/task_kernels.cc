@@ -1,4 +1,4 @@
-// RdmabatchConfigure, RdmabatchConnect, RdmabatchStats: this process's task.
+// RdmabatchConfigure and RdmabatchConnect: this process's task.
 #include <string>
 #include <vector>
 
@@ -89,33 +89,8 @@ class ConnectKernel : public tensorflow::AsyncOpKernel {
   float timeout_ = 0;
 };
 
-class StatsKernel : public tensorflow::OpKernel {
- public:
-  using OpKernel::OpKernel;
-
-  void Compute(OpKernelContext* context) override {
-    auto task = CurrentTask();
-    OP_REQUIRES_OK(context, ToAbsl(task.status()));
-    const CounterValues counters = (*task)->counters();
-    std::vector<std::pair<const char*, uint64_t>> entries;
-#define RDMABATCH_X(name, meaning) entries.emplace_back(#name, counters.name);
-    RDMABATCH_COUNTERS(RDMABATCH_X)
-#undef RDMABATCH_X
-    Tensor* names = nullptr;
-    Tensor* values = nullptr;
-    const tensorflow::TensorShape shape({static_cast<int64_t>(entries.size())});
-    OP_REQUIRES_OK(context, context->allocate_output(0, shape, &names));
-    OP_REQUIRES_OK(context, context->allocate_output(1, shape, &values));
-    for (size_t i = 0; i < entries.size(); ++i) {
-      names->flat<tstring>()(i) = entries[i].first;
-      values->flat<int64_t>()(i) = static_cast<int64_t>(entries[i].second);
-    }
-  }
-};
-
 REGISTER_KERNEL_BUILDER(Name("RdmabatchConfigure").Device(tensorflow::DEVICE_CPU), ConfigureKernel);
 REGISTER_KERNEL_BUILDER(Name("RdmabatchConnect").Device(tensorflow::DEVICE_CPU), ConnectKernel);
-REGISTER_KERNEL_BUILDER(Name("RdmabatchStats").Device(tensorflow::DEVICE_CPU), StatsKernel);
 
 }  // namespace
 }  // namespace rdmabatch::ops

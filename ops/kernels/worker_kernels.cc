@@ -34,15 +34,22 @@ class PullKernel : public WaitingKernel {
     auto remote = (*parameter)->RemoteOf(run->task);
     if (!remote.ok()) return remote.status();
     run->what = "pulling " + (*parameter)->DebugString();
+    const RoundTimes::Op timed = run->task->times().Pull(*version);
     const auto read = [copy = copy_, run = *run, parameter = *parameter, remote = *remote,
-                       version = *version] {
-      return Read(run, *parameter, *remote, version, copy);
+                       version = *version, timed] {
+      const Status done = Read(run, *parameter, *remote, version, copy);
+      timed.Ends();
+      return done;
     };
     if (run->task->HasVersion(**remote, *version)) {
       run->End(read());
-    } else {
-      run->task->WhenVersion(*remote, *version, Pend(*run, read));
+      return Status::Ok();
     }
+    timed.Blocks();
+    run->task->WhenVersion(*remote, *version, Pend(*run, [read, timed] {
+      timed.Resumes();
+      return read();
+    }));
     return Status::Ok();
   }
 
@@ -87,7 +94,7 @@ struct Sending {
 };
 
 // Sends at once what there is room for, and the rest as there is.
-Status Send(const Run& run, const std::vector<Sending>& all) {
+Status Send(const Run& run, const std::vector<Sending>& all, RoundTimes::Op timed) {
   std::vector<const Sending*> rest;
   for (const Sending& sending : all) {
     Status sent = run.task->TryPush(*sending.remote, sending.contribution);
@@ -97,11 +104,15 @@ Status Send(const Run& run, const std::vector<Sending>& all) {
       return sent;
     }
   }
+  const auto end = [timed] {
+    timed.Ends();
+    return Status::Ok();
+  };
   if (rest.empty()) {
-    run.End(Status::Ok());
+    run.End(end());
     return Status::Ok();
   }
-  const Join join(Pend(run, [] { return Status::Ok(); }), rest.size());
+  const Join join(Pend(run, end), rest.size());
   for (const Sending* sending : rest) {
     run.task->Push(sending->remote, sending->contribution, sending->priority, join.Part());
   }
@@ -127,6 +138,8 @@ class PushKernel : public WaitingKernel {
     auto remote = (*parameter)->RemoteOf(run->task);
     if (!remote.ok()) return remote.status();
     run->what = "pushing to " + (*parameter)->DebugString();
+    const RoundTimes::Op timed =
+        run->task->times().Push(micro_step->step, micro_step->number, micro_step->count);
     std::optional<Tensor> whole;
     bool due = true;
     if (!first_) {
@@ -138,11 +151,14 @@ class PushKernel : public WaitingKernel {
       whole = (*parameter)->Gather(*values);
     }
     if (!due) {
+      timed.Ends();
       run->End(Status::Ok());
       return Status::Ok();
     }
-    return Send(*run, {{std::move(*remote), (*parameter)->spec.priority,
-                        ContributionOf(*run->task, micro_step->step, std::move(whole))}});
+    return Send(*run,
+                {{std::move(*remote), (*parameter)->spec.priority,
+                  ContributionOf(*run->task, micro_step->step, std::move(whole))}},
+                timed);
   }
 
  private:
@@ -172,6 +188,7 @@ class PushNothingKernel : public WaitingKernel {
     auto step = NumberOf(run->context, "step", 1);
     if (!step.ok()) return step.status();
     run->what = "pushing nothing to " + (*parameters)->front()->DebugString();
+    const RoundTimes::Op timed = run->task->times().Push(*step, 0, 0);
     std::vector<Sending> sending;
     for (const ParameterPtr& parameter : **parameters) {
       auto remote = parameter->RemoteOf(run->task);
@@ -179,7 +196,7 @@ class PushNothingKernel : public WaitingKernel {
       sending.push_back({std::move(*remote), parameter->spec.priority,
                          ContributionOf(*run->task, static_cast<uint64_t>(*step), std::nullopt)});
     }
-    return Send(*run, sending);
+    return Send(*run, sending, timed);
   }
 };
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tf_rdmabatch/cc/base/time_waited.h"
 #include "tf_rdmabatch/cc/engine/connection.h"
 #include "tf_rdmabatch/cc/engine/sums.h"
 
@@ -46,9 +47,11 @@ Status Connection::TrySend(const OutgoingMessage& message, bool more) {
 
 Status Connection::SendPiece(Lane& lane, const OutgoingMessage& piece, uint8_t flags, bool more,
                              Deadline deadline) {
+  ScopedWait wait;
   for (int spin = 0;; ++spin) {
     SendOutcome outcome = lane.TrySend(piece, flags, more);
     if (outcome == SendOutcome::kSent) return Status::Ok();
+    wait.Begin();
     if (outcome == SendOutcome::kNoSlot && spin < kSpins) {
       // Trying takes the send side, which the progress thread needs to make room.
       RelaxOrYield(kRelaxes);

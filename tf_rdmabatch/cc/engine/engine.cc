@@ -65,11 +65,12 @@ Status Engine::OpenTransports() {
       }
       status = transport.status();
     }
-    unavailable_.push_back(std::string(factory.name) + ": " + status.message());
+    unavailable_.emplace_back(std::string(factory.name) + ": " + status.message(),
+                              transports_.size());
   }
   if (!transports_.empty()) return Status::Ok();
   std::string why;
-  for (const std::string& reason : unavailable_) why += (why.empty() ? "" : "; ") + reason;
+  for (const auto& [reason, rank] : unavailable_) why += (why.empty() ? "" : "; ") + reason;
   return {StatusCode::kUnavailable, "no transport can run here: " + why};
 }
 

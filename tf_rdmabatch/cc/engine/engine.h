@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <thread>
 #include <vector>
 
@@ -86,7 +87,8 @@ class RDMABATCH_EXPORT Engine {
   MessageSink* const sink_;
   const uint64_t fork_generation_;
   std::vector<std::shared_ptr<Transport>> transports_;  // in order of preference
-  std::vector<std::string> unavailable_;                // "verbs: no RDMA device ..."
+  // "verbs: no RDMA device ...", and how many of transports_ are preferred to it.
+  std::vector<std::pair<std::string, size_t>> unavailable_;
   std::unique_ptr<ProgressThread> progress_;
   std::unique_ptr<ControlThread> control_;
   std::atomic<bool> stopping_{false};

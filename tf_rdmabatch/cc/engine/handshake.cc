@@ -112,9 +112,17 @@ std::shared_ptr<Transport> Handshake::Find(const std::string& name) const {
 // The connecting half of the choice. An empty name ends it.
 Status Handshake::TryTransports() {
   std::string why;
-  for (const std::string& reason : engine_->unavailable_) why += reason + "; ";
-  for (const auto& transport : engine_->transports_) {
+  auto unavailable = engine_->unavailable_.begin();
+  const auto add_preferred_to = [&](size_t rank) {
+    for (; unavailable != engine_->unavailable_.end() && unavailable->second <= rank;
+         ++unavailable) {
+      why += unavailable->first + "; ";
+    }
+  };
+  for (size_t i = 0; i < engine_->transports_.size(); ++i) {
+    const auto& transport = engine_->transports_[i];
     const std::string name = transport->name();
+    add_preferred_to(i);
     if (!transport->reaches_other_hosts() && mine_.boot_id != peer_.boot_id) {
       why += name + ": the peer is on another host; ";
       continue;
@@ -131,6 +139,7 @@ Status Handshake::TryTransports() {
     if (deadline_.expired()) return tried;
     why += name + ": " + tried.message() + "; ";
   }
+  add_preferred_to(engine_->transports_.size());
   RDMABATCH_RETURN_IF_ERROR(Send(""));
   return {StatusCode::kUnavailable, "no transport reaches " + connection_->peer_.ToString() + ": " +
                                         (why.empty() ? "none is usable here" : why)};

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tf_rdmabatch/cc/base/time_waited.h"
+
 namespace rdmabatch {
 namespace {
 
@@ -111,6 +113,15 @@ CounterValues Task::counters() const {
   return values;
 }
 
+std::vector<std::pair<std::string, std::string>> Task::Transports() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<std::pair<std::string, std::string>> transports;
+  for (const auto& [name, peer] : peers_) {
+    transports.emplace_back(name, peer.connection->choice());
+  }
+  return transports;
+}
+
 Status Task::Connect(const std::string& peer, const std::string& address, Deadline deadline,
                      const Waiter& until) {
   if (auto known = PeerOf(peer); known.ok() && !known->connection->closed()) return Status::Ok();
@@ -189,7 +200,9 @@ void Task::Push(const std::shared_ptr<RemoteParameter>& parameter, const Contrib
   }
   const auto send = [this, parameter, contribution, waiter](Deadline deadline) {
     if (waiter->ended()) return true;
+    const int64_t waited = TimeWaited();
     const Status sent = Send(*parameter, contribution, deadline);
+    times_.WaitedForRoom(TimeWaited() - waited);
     if (sent.code() == StatusCode::kDeadlineExceeded) return false;
     waiter->End(sent);
     return true;

@@ -22,6 +22,7 @@
 #include "tf_rdmabatch/cc/base/waiter.h"
 #include "tf_rdmabatch/cc/engine/deadlines.h"
 #include "tf_rdmabatch/cc/engine/engine.h"
+#include "tf_rdmabatch/cc/engine/round_times.h"
 #include "tf_rdmabatch/cc/engine/send_queue.h"
 #include "tf_rdmabatch/cc/engine/store.h"
 #include "tf_rdmabatch/cc/memory/heap_buffer.h"
@@ -109,6 +110,10 @@ class RDMABATCH_EXPORT Task : public MessageSink, public std::enable_shared_from
   ParameterClient& client() { return client_; }
   // Of the engine and of the parameter store.
   CounterValues counters() const;
+  // Whoever runs an operation says so here.
+  RoundTimes& times() { return times_; }
+  // Each connected peer's name, and the transport that carries it and why.
+  std::vector<std::pair<std::string, std::string>> Transports() const;
 
   // Connects to a task, or does nothing where there is a connection already; waits until it
   // listens, until the deadline passes or `until` ends.
@@ -194,7 +199,8 @@ class RDMABATCH_EXPORT Task : public MessageSink, public std::enable_shared_from
   std::map<std::string, Peer> peers_;  // mutex_
   std::map<std::pair<std::string, std::string>, std::shared_ptr<RemoteParameter>> parameters_;
   std::atomic<bool> stopping_{false};
-  Counters counters_;               // shared
+  Counters counters_;  // shared
+  RoundTimes times_;
   std::mutex stop_mutex_;           // one Stop at a time
   std::unique_ptr<Engine> engine_;  // last: its threads use all of the above
 };

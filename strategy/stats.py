@@ -1,0 +1,66 @@
+"""What a job's tasks did and how long it took them: plain numbers out of counters and times."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+_COUNTERS = ("messages_sent", "messages_received", "doorbells", "rounds")
+_WORKER = ("pull", "compute", "push", "wait", "idle")
+_SERVER = ("publish", "collect", "update", "wait", "idle")
+
+
+def task_stats(job: str, values: Mapping[str, int]) -> dict[str, float]:
+    """Return what `ParameterServerStrategy.stats` says of a task.
+
+    Parameters
+    ----------
+    job
+        ``"worker"`` or ``"ps"``.
+    values
+        What `tf_rdmabatch.ops.stats` returned there.
+    """
+    stats: dict[str, float] = {
+        # Pulls are reads of the server's memory, and no messages.
+        "bytes_sent": values["bytes_sent"] + values["bytes_written"],
+        "bytes_received": values["bytes_received"] + values["bytes_read"],
+        "messages": values["messages_sent"] + values["messages_received"],
+    }
+    stats |= {name: values[name] for name in _COUNTERS}
+    if job == "worker":
+        stats["micro_steps"] = values["micro_steps"]
+    phases = _WORKER if job == "worker" else _SERVER
+    return stats | {f"{phase}_s": values[f"{phase}_ns"] / 1e9 for phase in phases}
+
+
+def step_seconds(rounds: npt.NDArray[np.void]) -> npt.NDArray[np.float64]:
+    """Return how long a micro-step took a worker in each round.
+
+    Parameters
+    ----------
+    rounds
+        Of `ParameterServerStrategy.round_times`, shape (rounds,).
+
+    Returns
+    -------
+    np.ndarray
+        Seconds, shape (rounds,), without waits. NaN where nothing was pulled or no micro-step ran.
+    """
+    known = (rounds["pull_end"] > 0) & (rounds["micro_steps"] > 0)
+    computing = rounds["compute_end"] - rounds["pull_end"]
+    steps = np.where(known, rounds["micro_steps"], 1)
+    return np.where(known, computing / steps / 1e9, np.nan)
+
+
+def communication_seconds(rounds: npt.NDArray[np.void]) -> npt.NDArray[np.float64]:
+    """Return how long a worker's pulls and pushes took in each round, their waits excluded.
+
+    Parameters and result are as in `step_seconds`; NaN where there were none.
+    """
+    pulling = rounds["pull_end"] - rounds["pull_begin"] - rounds["pull_wait"]
+    computed = np.maximum(rounds["compute_end"], rounds["push_begin"])
+    pushing = rounds["push_end"] - computed - rounds["push_wait"]
+    known = (rounds["pull_end"] > 0) & (rounds["push_end"] > 0)
+    return np.where(known, (pulling + pushing) / 1e9, np.nan)
