@@ -17,7 +17,7 @@ from tf_rdmabatch.strategy import _tensorflow as private
 from tf_rdmabatch.strategy.errors import explain_task_errors
 from tf_rdmabatch.strategy.extended import SynchronousExtended
 from tf_rdmabatch.strategy.resolver import find_resolver, require_chief, task_addresses
-from tf_rdmabatch.strategy.watch import wait_for_tasks, watch
+from tf_rdmabatch.strategy.watch import run_while_up, wait_for_tasks, watch
 
 LOGGER = logging.getLogger("tf_rdmabatch")
 # Virtual replicas of each worker, where nothing else is said.
@@ -90,6 +90,7 @@ class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: i
         tasks = task_addresses(resolver)
         wait_for_tasks(tasks, start_timeout)
         watch(tasks, task_timeout)
+        self._tasks, self._task_timeout = tasks, task_timeout
         if consistency == "asp":
             super().__init__(resolver, variable_partitioner)
             return
@@ -122,6 +123,10 @@ class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: i
                 "ParameterServerStrategy(consistency='asp')"
             )
         self.__dict__["_coordinator"] = coordinator
+
+    def _connect_to_cluster(self, coordinator_name: str) -> None:
+        connect = super()._connect_to_cluster
+        run_while_up(lambda: connect(coordinator_name), self._tasks, self._task_timeout)
 
     def _start_engines(self, transport: str, block_size: int | None) -> None:
         extended = self.extended
