@@ -55,20 +55,16 @@ def train(cluster: Cluster) -> float:
         address = ops.configure("ps:0", token)
     for index, device in enumerate(workers):
         with tf.device(device):
-            ops.configure(f"worker:{index}", token)
+            ops.configure(f"worker:{index}", token, contributor=index)
             ops.connect({"ps:0": address})
 
     # One parameter, and a handle of it on each device.
-    served = ops.parameter_handle("weights", "float32", [FEATURES, 1], server="ps:0", device=server)
-    handles = [
-        ops.parameter_handle(
-            "weights", "float32", [FEATURES, 1], server="ps:0", device=device, contributor=index
-        )
-        for index, device in enumerate(workers)
-    ]
+    parameter = ops.parameter("weights", "float32", [FEATURES, 1], server="ps:0")
+    served = parameter.handle(server)
+    handles = [parameter.handle(device) for device in workers]
     with tf.device(server):
         weights = tf.Variable(tf.zeros([FEATURES, 1]))
-    ops.serve(served, contributors=WORKERS)
+        ops.serve(parameter, contributors=WORKERS)
     ops.publish_variable(served, weights, 1)
 
     truth = tf.random.stateless_normal([FEATURES, 1], seed=(1, 2))

@@ -1,10 +1,11 @@
 """TensorFlow ops over the engine, with or without the strategy.
 
 Each process of a job is a task: `configure` starts its engine, `connect` connects it to the
-parameter servers. `parameter_handle` names a parameter on a device; the server's device serves it
-(`serve`), publishes its value under increasing versions (`publish`) and collects what the workers
-pushed (`collect`); the workers' devices `pull` a version and `push` a contribution. All of them are
-ops, in eager mode and inside a `tf.function`, and none blocks a thread while it waits.
+parameter servers. `parameter` describes one that is a tensor, `pack` one that is many; the server's
+process serves it (`serve`), publishes its value under increasing versions (`publish`) and collects
+what the workers pushed (`collect`); the workers `pull` a version and `push` a contribution, each by
+way of a handle on its device. All of them are ops, in eager mode and inside a `tf.function`, and
+none blocks a thread while it waits.
 
 TensorFlow runs the eager ops of other processes asynchronously: a `push` or `publish` that fails
 raises with one of the ops that follow. Inside a `tf.function` it fails the call.
@@ -13,39 +14,35 @@ raises with one of the ops that follow. Inside a `tf.function` it fails the call
 from __future__ import annotations
 
 from tf_rdmabatch.ops.parameters import (
+    Parameter,
     ParameterHandle,
     collect,
-    collect_many,
-    parameter_handle,
+    pack,
+    parameter,
     publish,
-    publish_many,
     publish_variable,
-    publish_variables,
     pull,
-    pull_many,
     push,
-    push_many,
     push_nothing,
+    release,
     serve,
 )
 from tf_rdmabatch.ops.task import configure, connect, stats
 
 __all__ = [
+    "Parameter",
     "ParameterHandle",
     "collect",
-    "collect_many",
     "configure",
     "connect",
-    "parameter_handle",
+    "pack",
+    "parameter",
     "publish",
-    "publish_many",
     "publish_variable",
-    "publish_variables",
     "pull",
-    "pull_many",
     "push",
-    "push_many",
     "push_nothing",
+    "release",
     "serve",
     "stats",
 ]

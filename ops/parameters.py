@@ -17,32 +17,56 @@ TIMEOUT = 3600.0
 
 
 @dataclass(frozen=True)
+class Parameter:
+    """What a server serves: a tensor, or a pack of tensors; `parameter` and `pack` make it.
+
+    A pack travels as one. Where an op takes or returns a value, that is a tensor, or a list of a
+    pack's tensors.
+    """
+
+    name: str
+    dtype: tf.DType
+    shapes: tuple[tf.TensorShape, ...]
+    server: str
+    priority: int = 0
+    is_pack: bool = False
+
+    def handle(self, device: str | None = None) -> ParameterHandle:
+        """Return its handle, made on a device (None is the current one).
+
+        One that is made inside a `tf.function` is for this function, on whatever device it is
+        called; one that is made outside is for all.
+        """
+        with tf.device(device):
+            resource = library.rdmabatch_parameter(
+                parameter=self.name,
+                server=self.server,
+                dtype=self.dtype,
+                shapes=self.shapes,
+                priority=self.priority,
+            )
+        return ParameterHandle(self, resource)
+
+
+@dataclass(frozen=True)
 class ParameterHandle:
-    """A parameter on one device; `parameter_handle` makes it.
+    """A parameter on one device; `Parameter.handle` makes it.
 
     Each op on it runs on that device. Automatic control dependencies keep the order of ops on the
     same handle.
     """
 
-    name: str
-    dtype: tf.DType
-    shape: tf.TensorShape
-    server: str
-    device: str
+    parameter: Parameter
     resource: tf.Tensor
 
+    @property
+    def device(self) -> str:
+        """Where its ops run."""
+        return self.resource.device  # type: ignore[no-any-return]
 
-def parameter_handle(
-    name: str,
-    dtype: Any,
-    shape: Any,
-    *,
-    server: str,
-    device: str | None = None,
-    contributor: int = 0,
-    priority: int = 0,
-) -> ParameterHandle:
-    """Return the handle of a parameter on a device. Also inside a `tf.function` it is made eagerly.
+
+def parameter(name: str, dtype: Any, shape: Any, *, server: str, priority: int = 0) -> Parameter:
+    """Return a parameter that is one tensor.
 
     Parameters
     ----------
@@ -54,10 +78,6 @@ def parameter_handle(
         Fully defined.
     server
         Name of the task that serves it.
-    device
-        Where its ops run; None is the current device.
-    contributor
-        As which this device pushes: from 0 to the parameter's contributors - 1.
     priority
         Pushes of lower ones go first when there is a queue: the number of its layer.
 
@@ -66,41 +86,48 @@ def parameter_handle(
     ValueError
         A parameter cannot have this dtype, or the shape is not fully defined.
     """
-    dtype, shape = tf.as_dtype(dtype), tf.TensorShape(shape)
+    return _described(name, dtype, [shape], server, priority, is_pack=False)
+
+
+def pack(
+    name: str, dtype: Any, shapes: Sequence[Any], *, server: str, priority: int = 0
+) -> Parameter:
+    """Return a parameter that is a pack of one or more tensors of one dtype; see `parameter`."""
+    return _described(name, dtype, shapes, server, priority, is_pack=True)
+
+
+def _described(
+    name: str, dtype: Any, shapes: Sequence[Any], server: str, priority: int, *, is_pack: bool
+) -> Parameter:
+    dtype, known = tf.as_dtype(dtype), tuple(tf.TensorShape(s) for s in shapes)
     if dtype.name not in DTYPES:
         raise ValueError(f"parameter {name!r}: {dtype.name} is not one of {', '.join(DTYPES)}")
-    if not shape.is_fully_defined():
-        raise ValueError(f"parameter {name!r} needs a fully defined shape, not {shape}")
-    with tf.init_scope(), tf.device(device):
-        resource = library.rdmabatch_parameter(
-            parameter=name,
-            server=server,
-            dtype=dtype,
-            shape=shape,
-            contributor=contributor,
-            priority=priority,
-        )
-    return ParameterHandle(name, dtype, shape, server, resource.device, resource)
+    if not known:
+        raise ValueError(f"parameter {name!r}: a pack needs a tensor")
+    for shape in known:
+        if not shape.is_fully_defined():
+            raise ValueError(f"parameter {name!r} needs a fully defined shape, not {shape}")
+    return Parameter(name, dtype, known, server, priority, is_pack)
 
 
 def serve(
-    handles: ParameterHandle | Sequence[ParameterHandle],
+    parameters: Parameter | Sequence[Parameter],
     contributors: int,
     *,
     versions: int = 1,
     consistency: str = "bsp",
     block_bytes: int = 0,
 ) -> Any:
-    """Serve parameters on their servers' device; all handles are of one device.
+    """Serve parameters in the process that this op runs in.
 
     Parameters
     ----------
-    handles
+    parameters
         One or many.
     contributors
         Pushes that make a step complete.
     versions
-        Kept at a time: 1, or 2 so that workers on this host can pull without a copy.
+        Kept at a time: 1, or 2, so that one can be read while the next is published.
     consistency
         ``"bsp"``: steps; or ``"asp"``: contributions are added as they come.
     block_bytes
@@ -116,60 +143,50 @@ def serve(
     tf.errors.AlreadyExistsError
         One is served already.
     """
-    listed = _listed(handles)
-    with tf.device(listed[0].device):
-        return settled(
-            library.rdmabatch_serve(
-                parameters=_resources(listed),
-                contributors=contributors,
-                versions=versions,
-                consistency=consistency,
-                block_bytes=block_bytes,
-            )
+    listed = [parameters] if isinstance(parameters, Parameter) else parameters
+    return settled(
+        library.rdmabatch_serve(
+            names=[p.name for p in listed],
+            dtypes=[p.dtype for p in listed],
+            shapes=[s for p in listed for s in p.shapes],
+            sizes=[len(p.shapes) for p in listed],
+            contributors=contributors,
+            versions=versions,
+            consistency=consistency,
+            block_bytes=block_bytes,
         )
+    )
 
 
 def publish(handle: ParameterHandle, value: Any, version: Any) -> Any:
-    """Make a value readable under a version, greater than the last; the first is 1."""
-    return publish_many([handle], [value], version)
-
-
-def publish_many(handles: Sequence[ParameterHandle], values: Sequence[Any], version: Any) -> Any:
-    """Publish several parameters of one device in one op; see `publish`."""
-    with tf.device(handles[0].device):
+    """Make a value readable under a version, greater than the last."""
+    with tf.device(handle.device):
         return library.rdmabatch_publish(
-            parameters=_resources(handles),
-            values=_tensors(handles, values),
-            version=_int64(version),
+            parameter=handle.resource, values=_tensors(handle, value), version=_int64(version)
         )
 
 
 def publish_variable(handle: ParameterHandle, variable: Any, version: Any) -> Any:
-    """Publish a variable's value.
+    """Publish the value of a variable, or of a pack's variables.
 
-    Where one version is kept the variable moves into the published memory: from then on, when it
-    is updated in place, publishing it copies nothing. Its value may then only change between
-    `collect` and this op, when no worker reads.
+    Where one version is kept, and it has 64 KiB or more, the variable moves into the published
+    memory: from then on, when it is updated in place, publishing it copies nothing. Its value may
+    then only change between `collect` and this op, when no worker reads. Tensors that others keep
+    of an earlier value stay what they are.
 
     Parameters
     ----------
     handle
         Of the server; the variable is on the same device.
     variable
-        A `tf.Variable`, or its handle.
+        A `tf.Variable`, or its handle; a list of them for a pack.
     version
-        Greater than the last; the first is 1.
+        Greater than the last.
     """
-    return publish_variables([handle], [variable], version)
-
-
-def publish_variables(
-    handles: Sequence[ParameterHandle], variables: Sequence[Any], version: Any
-) -> Any:
-    """Publish several variables of one device in one op; see `publish_variable`."""
-    with tf.device(handles[0].device):
-        return library.rdmabatch_publish_variable(
-            parameters=_resources(handles),
+    variables = variable if handle.parameter.is_pack else [variable]
+    with tf.device(handle.device):
+        return library.rdmabatch_publish_variables(
+            parameter=handle.resource,
             variables=[getattr(v, "handle", v) for v in variables],
             version=_int64(version),
         )
@@ -178,31 +195,27 @@ def publish_variables(
 def collect(handle: ParameterHandle, step: Any, timeout: float = TIMEOUT) -> Any:
     """Wait for all contributions to a step and return their sum.
 
-    Steps are collected in turn, from 1.
+    Steps are collected in ascending order, from 1. One may be left out: what has come of it, or
+    comes later, is dropped.
 
     Raises
     ------
     tf.errors.UnavailableError
         A contributor was lost; the message names its task.
     tf.errors.FailedPreconditionError
-        Another step is awaited.
+        A later step is awaited.
     """
-    return collect_many([handle], step, timeout)[0]
-
-
-def collect_many(
-    handles: Sequence[ParameterHandle], step: Any, timeout: float = TIMEOUT
-) -> list[Any]:
-    """Collect several parameters of one device in one op; see `collect`."""
-    with tf.device(handles[0].device):
-        return list(
+    with tf.device(handle.device):
+        return _value(
+            handle,
             library.rdmabatch_collect(
-                parameters=_resources(handles),
+                parameter=handle.resource,
                 step=_int64(step),
-                dtypes=[h.dtype for h in handles],
-                shapes=[h.shape for h in handles],
+                dtype=handle.parameter.dtype,
+                shapes=handle.parameter.shapes,
+                N=len(handle.parameter.shapes),
                 timeout=timeout,
-            )
+            ),
         )
 
 
@@ -219,10 +232,11 @@ def pull(
         The least that will do. Where the server keeps two versions, this one is returned for as
         long as it is there.
     copy
-        False: return the server's own memory, where it can be reached and two versions are kept. It
-        stays as it is until version + 2 is published, and becomes a copy when the next version is
-        pulled here while it is still in use. So pull every version, and let version + 2 wait for a
-        push from here that comes after the pull of version + 1.
+        False: return the server's own memory, where it can be reached. Where one version is kept,
+        `release` it before the server may publish or update the next one. Where two are, it stays
+        as it is until version + 2 is published, and becomes a copy when the next version is pulled
+        here while it is still in use: pull every version, and let version + 2 wait for a push from
+        here that comes after the pull of version + 1.
     timeout
         Seconds to wait for the version.
 
@@ -233,28 +247,30 @@ def pull(
     tf.errors.InvalidArgumentError
         The server serves it with another dtype or shape.
     """
-    return pull_many([handle], version, copy=copy, timeout=timeout)[0]
-
-
-def pull_many(
-    handles: Sequence[ParameterHandle],
-    version: Any,
-    *,
-    copy: bool = True,
-    timeout: float = TIMEOUT,
-) -> list[Any]:
-    """Pull several parameters to one device in one op; see `pull`."""
-    with tf.device(handles[0].device):
-        return list(
+    with tf.device(handle.device):
+        return _value(
+            handle,
             library.rdmabatch_pull(
-                parameters=_resources(handles),
+                parameter=handle.resource,
                 version=_int64(version),
-                dtypes=[h.dtype for h in handles],
-                shapes=[h.shape for h in handles],
+                dtype=handle.parameter.dtype,
+                shapes=handle.parameter.shapes,
+                N=len(handle.parameter.shapes),
                 copy=copy,
                 timeout=timeout,
-            )
+            ),
         )
+
+
+def release(handles: ParameterHandle | Sequence[ParameterHandle]) -> Any:
+    """End the use of the server's memory by what was pulled without a copy.
+
+    Tensors that are still in use become copies. Let it come after the ops that read them, and
+    before a push that the server waits for.
+    """
+    listed = _listed(handles)
+    with tf.device(listed[0].device):
+        return library.rdmabatch_release(parameters=[h.resource for h in listed])
 
 
 def push(
@@ -270,14 +286,16 @@ def push(
 ) -> Any:
     """Contribute a value to a step: the sum over the micro-steps is sent with the last of them.
 
+    The process contributes as ``configure(contributor=)`` says.
+
     Parameters
     ----------
     handle
-        Says as which contributor.
+        Of the worker.
     value
         Of the parameter's dtype and shape.
     step
-        From 1; each contributor once.
+        From 1, ascending; what was pushed to an earlier step, and is not complete, is given up.
     micro_step, micro_steps
         Which of how many, from 0, in order.
     reduction
@@ -293,34 +311,10 @@ def push(
     tf.errors.UnavailableError
         The server was lost; the message names its task.
     """
-    return push_many(
-        [handle],
-        [value],
-        step,
-        micro_step,
-        micro_steps,
-        reduction=reduction,
-        first_replica=first_replica,
-        timeout=timeout,
-    )
-
-
-def push_many(
-    handles: Sequence[ParameterHandle],
-    values: Sequence[Any],
-    step: Any,
-    micro_step: Any = 0,
-    micro_steps: Any = 1,
-    *,
-    reduction: str = "sum",
-    first_replica: Any = 0,
-    timeout: float = TIMEOUT,
-) -> Any:
-    """Push several parameters from one device in one op; see `push`."""
-    with tf.device(handles[0].device):
+    with tf.device(handle.device):
         return library.rdmabatch_push(
-            parameters=_resources(handles),
-            values=_tensors(handles, values),
+            parameter=handle.resource,
+            values=_tensors(handle, value),
             step=_int64(step),
             micro_step=_int64(micro_step),
             micro_steps=_int64(micro_steps),
@@ -340,7 +334,7 @@ def push_nothing(
     listed = _listed(handles)
     with tf.device(listed[0].device):
         return library.rdmabatch_push_nothing(
-            parameters=_resources(listed), step=_int64(step), timeout=timeout
+            parameters=[h.resource for h in listed], step=_int64(step), timeout=timeout
         )
 
 
@@ -348,16 +342,22 @@ def _listed(handles: ParameterHandle | Sequence[ParameterHandle]) -> Sequence[Pa
     return [handles] if isinstance(handles, ParameterHandle) else handles
 
 
-def _resources(handles: Sequence[ParameterHandle]) -> list[tf.Tensor]:
-    return [h.resource for h in handles]
+def _value(handle: ParameterHandle, tensors: Sequence[tf.Tensor]) -> Any:
+    return list(tensors) if handle.parameter.is_pack else tensors[0]
 
 
-def _tensors(handles: Sequence[ParameterHandle], values: Sequence[Any]) -> list[Any]:
-    tensors = [tf.convert_to_tensor(v, h.dtype) for h, v in zip(handles, values, strict=True)]
-    for handle, tensor in zip(handles, tensors, strict=True):
-        if not tensor.shape.is_compatible_with(handle.shape):
+def _tensors(handle: ParameterHandle, value: Any) -> list[Any]:
+    described = handle.parameter
+    values = value if described.is_pack else [value]
+    tensors = [tf.convert_to_tensor(v, described.dtype) for v in values]
+    if len(tensors) != len(described.shapes):
+        raise ValueError(
+            f"parameter {described.name!r} has {len(described.shapes)} tensors, not {len(tensors)}"
+        )
+    for tensor, shape in zip(tensors, described.shapes, strict=True):
+        if not tensor.shape.is_compatible_with(shape):
             raise ValueError(
-                f"parameter {handle.name!r} has shape {handle.shape}, the value {tensor.shape}"
+                f"parameter {described.name!r} has shape {shape}, the value {tensor.shape}"
             )
     return tensors
 

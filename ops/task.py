@@ -35,6 +35,8 @@ def configure(
     slots: int = 64,
     slot_bytes: int = 64 << 10,
     threads: int = 2,
+    contributor: int = 0,
+    confirm: str = "batch",
 ) -> Any:
     """Start the engine of the process that this op runs in, in place of the one before.
 
@@ -54,6 +56,11 @@ def configure(
         What each connection receives into: a multiple of 64 slots, and their size in bytes.
     threads
         Number of threads for what has to wait.
+    contributor
+        As which a worker pushes: from 0 to the parameters' contributors - 1.
+    confirm
+        ``"batch"``: chains of messages are confirmed together. ``"each"``: one by one, which is
+        there to be compared with; the same on all tasks.
 
     Returns
     -------
@@ -78,6 +85,8 @@ def configure(
             slots=slots,
             slot_bytes=slot_bytes,
             threads=threads,
+            contributor=contributor,
+            confirm=confirm,
         )
     )
 

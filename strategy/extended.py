@@ -55,7 +55,7 @@ class SynchronousExtended(private.pss.ParameterServerStrategyV2Extended):  # typ
             f"/job:ps/replica:0/task:{i}/device:CPU:0" for i in range(self._num_ps)
         ]
         self.placement = LeastLoaded(self._num_ps)
-        self.parameters = ParameterTable(self.server_devices, self.worker_cpus)
+        self.parameters = ParameterTable(self.server_devices, self.worker_count)
         self.local_variables: list[LocalVariable] = []
         self.anchors = []
         for device in self.worker_cpus:
@@ -124,10 +124,10 @@ class SynchronousExtended(private.pss.ParameterServerStrategyV2Extended):  # typ
         if not tf.executing_eagerly():
             # An optimizer makes its slots in the first step, inside the function that is traced.
             initial = kwargs.get("initial_value")
-            if tf.compat.v1.executing_eagerly_outside_functions() is False:
+            if not tf.compat.v1.executing_eagerly_outside_functions():
                 raise RuntimeError(
-                    "this strategy needs TensorFlow 2's eager execution: leave "
-                    "tf.Graph().as_default() and tf.compat.v1.disable_eager_execution() out"
+                    "this strategy needs TensorFlow 2's eager execution: leave out "
+                    "tf.Graph().as_default() and tf.compat.v1.disable_eager_execution()"
                 )
             if private.is_graph_tensor(initial):
                 raise ValueError(
@@ -144,29 +144,32 @@ class SynchronousExtended(private.pss.ParameterServerStrategyV2Extended):  # typ
         if isinstance(like, ShardedServerVariable):
             return self._create_like(like, next_creator, **kwargs)
         if self._variable_partitioner is not None and like is None:
-            kwargs = self._initialized_on_server(**kwargs)
+            kwargs = self._initialized_whole(**kwargs)
         variable = super()._create_variable(next_creator, **kwargs)
         if like is not None:
-            self.placement.add(variable.server, _nbytes(variable))
+            self.placement.add(variable.server, _bytes(variable.shape, variable.dtype))
         if isinstance(variable, private.ShardedVariable):
             return ShardedServerVariable(variable.variables, kwargs.get("name") or "Variable")
         return variable
 
-    def _initialized_on_server(self, **kwargs: Any) -> dict[str, Any]:
+    def _initialized_whole(self, **kwargs: Any) -> dict[str, Any]:
         """Return a variable's arguments with a shape, which says how it is cut.
 
-        Its initial value is computed once, on the server that the first shard goes to, and is that
-        of a variable in one piece.
+        A function that makes the initial value is called once, on the server that the first shard
+        goes to, and its result is cut there.
         """
         initial, shape, dtype = (kwargs.get(k) for k in ("initial_value", "shape", "dtype"))
-        if not callable(initial) or (
-            None not in (shape, dtype)
-            and tf.TensorShape(shape).num_elements() * tf.as_dtype(dtype).size > _WHOLE_BYTES
-        ):
-            # Very large ones are initialized in parts, where their initializer can.
+        known = None not in (shape, dtype)
+        if callable(initial):
+            if known and _bytes(shape, dtype) > _WHOLE_BYTES:
+                # Initialized in parts, if the function can.
+                return kwargs
+            with private.no_colocation(), tf.device(self.server_devices[self.placement.next()]):
+                value = tf.convert_to_tensor(initial(), dtype)
+        elif initial is not None:
+            value = tf.convert_to_tensor(initial, dtype)
+        else:
             return kwargs
-        with private.no_colocation(), tf.device(self.server_devices[self.placement.next()]):
-            value = tf.convert_to_tensor(initial(), kwargs.get("dtype"))
 
         def part(partition_shape: Any = None, partition_offset: Any = None) -> tf.Tensor:
             if partition_shape is None:
@@ -211,7 +214,7 @@ class SynchronousExtended(private.pss.ParameterServerStrategyV2Extended):  # typ
                 kwargs["initial_value"] = to_server(initial, device)
             variable = next_creator(**kwargs)
             server = tf.DeviceSpec.from_string(variable.device).task
-            return ServerVariable(variable, server, aggregation)
+            return ServerVariable(variable, server, aggregation, self._replicas)
 
         return create
 
@@ -219,7 +222,7 @@ class SynchronousExtended(private.pss.ParameterServerStrategyV2Extended):  # typ
         server = self.placement.next()
         with private.no_colocation(), tf.device(self.server_devices[server]):
             variable = next_creator(**kwargs)
-        self.placement.add(server, _nbytes(variable))
+        self.placement.add(server, _bytes(variable.shape, variable.dtype))
         return variable
 
     def _create_local(self, next_creator: Callable[..., Any], **kwargs: Any) -> LocalVariable:
@@ -242,9 +245,6 @@ class SynchronousExtended(private.pss.ParameterServerStrategyV2Extended):  # typ
 
     def on_worker(self, tensor: tf.Tensor, worker: int) -> tf.Tensor:
         """Return what stands on a worker for a tensor that the workers' program captured."""
-        resource = self.parameters.on_worker(tensor, worker)
-        if resource is not None:
-            return resource
         for variable in self.local_variables:
             if variable.parts[0].handle is tensor:
                 return variable.parts[worker].handle
@@ -335,5 +335,5 @@ def _is_zero(value: Any) -> bool:
     return not private.is_graph_tensor(value) and np.ndim(value) == 0 and value == 0
 
 
-def _nbytes(variable: Any) -> int:
-    return int(variable.shape.num_elements() or 0) * int(variable.dtype.size)
+def _bytes(shape: Any, dtype: Any) -> int:
+    return int(tf.TensorShape(shape).num_elements() or 0) * int(tf.as_dtype(dtype).size)

@@ -1,65 +1,81 @@
-"""The parameters that the engine carries for a strategy: what is pulled, what is pushed."""
+"""The parameters that the engine carries for a strategy: packs of what is pulled or pushed."""
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
 from tf_rdmabatch import ops
+from tf_rdmabatch.strategy import _tensorflow as private
 from tf_rdmabatch.strategy import wire
 
-# Parameters of up to this size share ops.
+# Tensors of up to the first size share packs of up to the second. What travels alone travels as
+# soon as it is ready, and costs some tens of microseconds.
 SMALL_BYTES = 64 << 10
+PACK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
-class Parameter:
-    """Something with a name on a server: it is pulled, or contributions to it are collected.
+class Item:
+    """A tensor that is to be carried.
 
     Parameters
     ----------
-    name
-        Unique in the job.
+    label
+        What it is, for people.
     server
         Number of the parameter server.
     dtype
-        On the wire.
+        Of the tensor; another may travel for it.
     shape
         Fully defined.
     first
         Whether the first replica's contribution counts, or the sum.
-    on_server
-        Its handle on the server.
-    on_workers
-        Its handle on each worker.
     """
 
-    name: str
+    label: str
     server: int
     dtype: tf.DType
     shape: tf.TensorShape
-    first: bool
-    on_server: Any
-    on_workers: Sequence[Any]
+    first: bool = False
+
+    @property
+    def wire_dtype(self) -> tf.DType:
+        """The dtype that travels."""
+        return wire.wire_dtype(self.dtype, self.label)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the value."""
-        return int(self.dtype.size) * int(self.shape.num_elements())
+        """Bytes on the wire."""
+        return int(self.wire_dtype.size) * int(self.shape.num_elements())
 
-    @property
-    def in_program(self) -> Any:
-        """Its handle in the workers' program: the first worker's, free of its device.
 
-        `ParameterTable.on_worker` says what stands for it on the others.
-        """
-        return dataclasses.replace(self.on_workers[0], device=None)
+class Pack:
+    """Tensors of one server that travel as one.
+
+    Parameters
+    ----------
+    parameter
+        As the engine knows it.
+    server
+        Number of the parameter server.
+    first
+        Whether the first replica's contribution counts, or the sum.
+    members
+        What the tensors are of: variables or contributions.
+    """
+
+    def __init__(
+        self, parameter: ops.Parameter, server: int, first: bool, members: Sequence[Any]
+    ) -> None:
+        self.parameter = parameter
+        self.server = server
+        self.first = first
+        self.members = members
 
 
 class ParameterTable:
@@ -67,69 +83,106 @@ class ParameterTable:
 
     Parameters
     ----------
-    server_devices, worker_devices
-        Of each parameter server and each worker.
+    server_devices
+        Of each parameter server.
+    workers
+        Their number.
     """
 
-    def __init__(self, server_devices: Sequence[str], worker_devices: Sequence[str]) -> None:
+    def __init__(self, server_devices: Sequence[str], workers: int) -> None:
         # What parameters are cut into; 0 leaves it to the engine.
         self.block_bytes = 0
         self._servers = server_devices
-        self._workers = worker_devices
+        self._workers = workers
         self._numbers = itertools.count()
-        # By the first worker's: the resources of all.
-        self._resources: dict[int, list[tf.Tensor]] = {}
+        # On each server: what workers contribute to when they have read, in each round.
+        self.readings = [
+            ops.parameter("reading", "int32", [], server=f"ps:{i}")
+            for i, _ in enumerate(server_devices)
+        ]
+        self._unserved = list(self.readings)
 
-    def add(
-        self, label: str, server: int, dtype: tf.DType, shape: Any, first: bool = False
-    ) -> Parameter:
-        """Return a new parameter, served from now on.
+    def pack(self, items: Sequence[Item], members: Sequence[Any]) -> list[Pack]:
+        """Put tensors into packs, in their order, which is the order of their priorities.
 
         Parameters
         ----------
-        label
-            What it is, for people.
-        server
-            Number of the parameter server.
-        dtype
-            Of the tensor; another may travel for it.
-        shape
-            Fully defined.
-        first
-            Whether the first replica's contribution counts, or the sum.
+        items
+            Descriptions of the tensors.
+        members
+            What each is of.
         """
-        number = next(self._numbers)
-        name = f"{number}/{label}"[:200]
-        dtype, shape = wire.wire_dtype(dtype, label), tf.TensorShape(shape)
-
-        def handle(device: str, contributor: int = 0) -> Any:
-            return ops.parameter_handle(
-                name,
-                dtype,
-                shape,
-                server=f"ps:{server}",
-                device=device,
-                contributor=contributor,
+        packs = []
+        for group in _groups(items):
+            first = items[group[0]]
+            number = next(self._numbers)
+            more = f" and {len(group) - 1} more" if len(group) > 1 else ""
+            parameter = ops.pack(
+                f"{number}/{first.label[:200]}{more}",
+                first.wire_dtype,
+                [items[i].shape for i in group],
+                server=f"ps:{first.server}",
                 priority=number,
             )
+            packs.append(Pack(parameter, first.server, first.first, [members[i] for i in group]))
+        return packs
 
-        on_server = handle(self._servers[server])
-        with tf.init_scope():
-            ops.serve([on_server], len(self._workers), block_bytes=self.block_bytes)
-        on_workers = [handle(device, i) for i, device in enumerate(self._workers)]
-        self._resources[id(on_workers[0].resource)] = [h.resource for h in on_workers]
-        return Parameter(name, server, dtype, shape, first, on_server, on_workers)
-
-    def on_worker(self, tensor: tf.Tensor, worker: int) -> tf.Tensor | None:
-        """Return a worker's resource for the first worker's; None if it is of no parameter."""
-        resources = self._resources.get(id(tensor))
-        return None if resources is None else resources[worker]
+    def serve(self, packs: Sequence[Pack]) -> None:
+        """Have packs served from now on: one op for each server."""
+        parameters = self._unserved + [p.parameter for p in packs]
+        self._unserved = []
+        for number, device in enumerate(self._servers):
+            own = [p for p in parameters if p.server == f"ps:{number}"]
+            if own:
+                with tf.init_scope(), tf.device(device):
+                    ops.serve(own, self._workers, block_bytes=self.block_bytes)
 
 
-def grouped(parameters: Sequence[Parameter]) -> list[list[int]]:
-    """Return the indices of parameters that one op carries: the small ones of each server."""
-    groups: dict[Any, list[int]] = defaultdict(list)
-    for i, parameter in enumerate(parameters):
-        small = parameter.nbytes <= SMALL_BYTES
-        groups[parameter.server if small else (parameter.server, i)].append(i)
-    return list(groups.values())
+def _groups(items: Sequence[Item]) -> list[list[int]]:
+    """Return the indices of the items of each pack."""
+    groups: list[list[int]] = []
+    # By what has to be the same: the pack that is being filled, and its bytes.
+    filling: dict[Any, tuple[list[int], int]] = {}
+    for i, item in enumerate(items):
+        if item.nbytes > SMALL_BYTES:
+            groups.append([i])
+            continue
+        key = item.server, item.wire_dtype, item.dtype, item.first
+        group, nbytes = filling.get(key, ([], PACK_BYTES))
+        if nbytes + item.nbytes > PACK_BYTES:
+            group, nbytes = [], 0
+            groups.append(group)
+        group.append(i)
+        filling[key] = group, nbytes + item.nbytes
+    return groups
+
+
+class Handles:
+    """The handles that a graph uses, each made once.
+
+    Parameters
+    ----------
+    graph
+        Where they are made, free of control dependencies; graphs in it capture them.
+    """
+
+    def __init__(self, graph: Any) -> None:
+        self.graph = graph
+        self._made: dict[str, ops.ParameterHandle] = {}
+
+    def __call__(self, parameter: ops.Parameter, device: str | None = None) -> ops.ParameterHandle:
+        """Return a parameter's handle, on `device` or on whatever device the graph is called."""
+        key = f"{parameter.server} {parameter.name}"
+        if key not in self._made:
+            with private.outside_dependencies(self.graph):
+                self._made[key] = parameter.handle(device)
+        return self._made[key]
+
+
+def unique_packs(packs: Sequence[Pack]) -> Iterator[Pack]:
+    """Yield each pack once, in order."""
+    seen = set()
+    for pack in packs:
+        if id(pack) not in seen:
+            seen.add(id(pack))
+            yield pack

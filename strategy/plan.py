@@ -9,8 +9,8 @@ from typing import Any
 import tensorflow as tf
 
 from tf_rdmabatch.strategy import _tensorflow as private
-from tf_rdmabatch.strategy.lifting import Dependence, hoist
-from tf_rdmabatch.strategy.parameters import Parameter, ParameterTable
+from tf_rdmabatch.strategy.lifting import Dependence, hoist, sources
+from tf_rdmabatch.strategy.parameters import Item, Pack, ParameterTable, unique_packs
 from tf_rdmabatch.strategy.trace import Gathered, Reduction, ReplicaTrace, Snapshot, Update
 
 
@@ -22,15 +22,16 @@ class Contribution:
     ----------
     value
         In the replica's graph.
-    parameter
-        What it is pushed to.
-    what
-        For errors.
+    item
+        Its description.
+    order
+        When the workers will want what comes of it: the number of the variable that is updated, in
+        the order of use.
     """
 
     value: tf.Tensor
-    parameter: Parameter
-    what: str
+    item: Item
+    order: int
 
 
 class Plan:
@@ -47,6 +48,9 @@ class Plan:
     def __init__(self, trace: ReplicaTrace, table: ParameterTable) -> None:
         self.trace = trace
         self.contributions: list[Contribution] = []
+        # What the workers push to and pull from.
+        self.pushed: list[Pack] = []
+        self.pulled: list[Pack] = []
         self.needed_snapshots: set[int] = set()
         # Variables whose value before the updates is needed.
         self.initial: dict[int, Any] = {}
@@ -67,21 +71,48 @@ class Plan:
         self.depends = Dependence(self.trace.pending)
         # The replica's number and its part of the batch.
         self._varies = Dependence(t.op.name for t in inputs)
+        captured = {id(external): internal for external, internal in self.trace.graph.captures}
         self._read = {
-            internal.op.name: variable
+            captured[id(stand_in)].op.name: variable
             for variable, stand_in in self.trace.pulls.values()
-            for external, internal in self.trace.graph.captures
-            if external is stand_in
+            if id(stand_in) in captured
         }
         self._refuse_effects()
+        order = {key: i for i, key in enumerate(self.trace.pulls)}
+        last = len(order)
         for event in self.trace.events:
             if isinstance(event, Update):
                 for tensor in self.tensors_of(event):
                     what = f"an update of {event.variable.name}"
-                    self._need(tensor, event.variable, what, event.average)
+                    number = order.get(id(event.variable), last)
+                    self._need(tensor, event.variable, what, number, event.average)
         for output in outputs:
             if self.depends(output):
-                self._need(output, None, "a result of the function", push=False)
+                self._need(output, None, "a result of the function", last, push=False)
+        self._pack()
+
+    def _pack(self) -> None:
+        """Put what travels into packs: what is needed first comes first."""
+        self.contributions.sort(key=lambda contribution: contribution.order)
+        items = [contribution.item for contribution in self.contributions]
+        self.pushed = self._table.pack(items, self.contributions)
+        variables = [variable for variable, _ in self.trace.pulls.values()]
+        new = [v for v in variables if v.place is None]
+        packs = self._table.pack([v.item() for v in new], new)
+        self._places = {id(v): (p, i) for p in packs for i, v in enumerate(p.members)}
+        self.pulled = list(unique_packs([self.place(v)[0] for v in variables]))
+
+    def place(self, variable: Any) -> tuple[Pack, int]:
+        """Return the pack in which a variable is pulled, and its number there."""
+        return variable.place or self._places[id(variable)]
+
+    def serve(self) -> None:
+        """Have the packs served, once it is sure that they are wanted."""
+        new = [pack for pack in self.pulled if pack.members[0].place is None]
+        self._table.serve([*self.pushed, *new])
+        for pack in new:
+            for i, variable in enumerate(pack.members):
+                variable.place = pack, i
 
     @property
     def gathered(self) -> list[tf.Tensor]:
@@ -127,7 +158,7 @@ class Plan:
             if self.is_leaf(current):
                 yield current
             else:
-                stack.extend(current.op.inputs)
+                stack.extend(sources(current))
 
     def is_leaf(self, tensor: tf.Tensor) -> bool:
         """Return whether a server gets a tensor, and does not compute it."""
@@ -142,7 +173,13 @@ class Plan:
         return self._read.get(leaf.op.inputs[0].op.name)
 
     def _need(
-        self, tensor: tf.Tensor, variable: Any, what: str, average: bool = False, push: bool = True
+        self,
+        tensor: tf.Tensor,
+        variable: Any,
+        what: str,
+        order: int,
+        average: bool = False,
+        push: bool = True,
     ) -> None:
         """Have what `tensor` is computed from sent: to a variable's server, or for a result."""
         for leaf in self.leaves(tensor):
@@ -153,12 +190,12 @@ class Plan:
             elif isinstance(source, Reduction | Gathered):
                 self._refuse_pending(source.value, what)
                 if isinstance(source, Reduction):
-                    self._add(source.value, variable, first=False, what=what)
+                    self._add(source.value, variable, False, what, order)
             elif read is not None:
                 self.initial[id(read)] = read
             elif push:
                 averaged = average and leaf.dtype.is_floating and self._varies(leaf)
-                self._add(leaf, variable, first=not averaged, what=what)
+                self._add(leaf, variable, not averaged, what, order)
 
     def _refuse_pending(self, value: tf.Tensor, what: str) -> None:
         if self.depends(value):
@@ -167,10 +204,11 @@ class Plan:
                 "same strategy.run: call strategy.run once for each of these steps"
             )
 
-    def _add(self, value: tf.Tensor, variable: Any, first: bool, what: str) -> None:
+    def _add(self, value: tf.Tensor, variable: Any, first: bool, what: str, order: int) -> None:
         server = 0 if variable is None else variable.server
         key = (value.ref(), server, first)
         if key in self._by_source:
+            self._by_source[key].order = min(order, self._by_source[key].order)
             return
         if variable is not None and not value.shape.is_fully_defined():
             value = self._shaped(value, variable.shape)
@@ -181,8 +219,8 @@ class Plan:
                 "shape"
             )
         label = f"{'first' if first else 'sum'} for {what}"
-        parameter = self._table.add(label, server, value.dtype, value.shape, first)
-        self._by_source[key] = Contribution(value, parameter, what)
+        item = Item(label, server, value.dtype, value.shape, first)
+        self._by_source[key] = Contribution(value, item, order)
         self.contributions.append(self._by_source[key])
 
     def _shaped(self, value: tf.Tensor, shape: tf.TensorShape) -> tf.Tensor:
@@ -201,7 +239,3 @@ class Plan:
         if first is not None:
             return first, False
         return self._by_source[leaf.ref(), server, False], True
-
-    def pulled_parameter(self, variable: Any) -> Parameter:
-        """Return the parameter that a variable is pulled as."""
-        return variable.parameter(self._table)  # type: ignore[no-any-return]

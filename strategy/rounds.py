@@ -139,7 +139,8 @@ class Round:
     def _build(self, inputs: Sequence[MicroBatches]) -> list[tf.Tensor]:
         strategy = self._strategy
         extended = strategy.extended
-        with tf.device(extended.chief_device):
+        # A dataset that has ended makes no round: a number that is taken has to be collected.
+        with tf.device(extended.chief_device), tf.control_dependencies(_arrivals(inputs)):
             version = tf.identity(extended.rounds.number.assign_add(1))
             step = tf.identity(extended.rounds.new_counter().assign_add(1))
             allotment = _allotment(inputs, extended)
@@ -151,13 +152,15 @@ class Round:
             )
             for worker in range(extended.worker_count)
         ]
+        with tf.device(extended.chief_device):
+            numbers = tf.stack([version, step])
         results = _Results(program, strategy.num_replicas_in_sync, outputs)
         servers = ServerPrograms(
             program.plan,
             extended.server_devices,
             strategy.num_replicas_in_sync,
-            version,
-            step,
+            extended.parameters.readings,
+            numbers,
             results.rows,
         )
         servers.build()
@@ -176,6 +179,7 @@ class Round:
         extended = self._strategy.extended
         *_, first, count = scalars
         with tf.device(extended.chief_device):
+            packed = tf.stack(scalars)
             parts = [
                 i.on_worker(worker) if isinstance(i, WorkerBatches) else i.part(first, count)
                 for i in inputs
@@ -187,7 +191,18 @@ class Round:
         ]
         anchor = extended.anchors[worker].handle
         with tf.device(extended.worker_tasks[worker]):
-            return private.call(program.function, [*scalars, anchor, *tensors], captures)
+            return private.call(program.function, [packed, anchor, *tensors], captures)
+
+
+def _arrivals(inputs: Sequence[Any]) -> list[tf.Tensor]:
+    """Return tensors that exist when all inputs do."""
+    arrivals: list[tf.Tensor] = []
+    for batches in inputs:
+        if isinstance(batches, WorkerBatches):
+            arrivals.append(batches.allotment)
+        else:
+            arrivals += tf.nest.flatten(batches, expand_composites=True)
+    return arrivals
 
 
 def _allotment(inputs: Sequence[Any], extended: Any) -> tf.Tensor:
@@ -261,8 +276,6 @@ class _Results:
         columns = iter([tensors[i : i + k] for i in range(0, len(tensors), k)])
 
         def per_replica(leaf: Any) -> Any:
-            if isinstance(leaf, tf.Variable) and k > 1 and tf.executing_eagerly():
-                return private.values.PerReplica([leaf] * k)
             flat = tf.nest.flatten(leaf, expand_composites=True)
             if not flat or not all(private.is_graph_tensor(t) for t in flat):
                 return leaf

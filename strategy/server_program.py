@@ -12,8 +12,8 @@ from tf_rdmabatch import ops
 from tf_rdmabatch.strategy import _tensorflow as private
 from tf_rdmabatch.strategy import wire
 from tf_rdmabatch.strategy.lifting import Done, copy_into_current_graph
-from tf_rdmabatch.strategy.parameters import grouped
-from tf_rdmabatch.strategy.plan import Contribution, Plan
+from tf_rdmabatch.strategy.parameters import Handles, Pack
+from tf_rdmabatch.strategy.plan import Plan
 from tf_rdmabatch.strategy.trace import Gathered, Snapshot, Update
 
 
@@ -28,10 +28,10 @@ class ServerPrograms:
         Of each server.
     replicas
         Number of virtual replicas.
-    version
-        The round's number, int64.
-    step
-        The number of the round among the program's, int64.
+    readings
+        On each server: what workers contribute to when they have read.
+    numbers
+        int64: the round's number, and the number of the round among the program's.
     gather
         Returns all replicas' rows of a tensor that the workers return.
     """
@@ -41,16 +41,18 @@ class ServerPrograms:
         plan: Plan,
         devices: Sequence[str],
         replicas: int,
-        version: tf.Tensor,
-        step: tf.Tensor,
+        readings: Sequence[Any],
+        numbers: tf.Tensor,
         gather: Callable[[tf.Tensor], tf.Tensor],
     ) -> None:
         self._plan = plan
         self._trace = plan.trace
         self._devices = devices
         self._replicas = replicas
-        self._version = version
-        self._step = step
+        self._readings = readings
+        # A copy on each server, of both numbers at once.
+        self._numbers = [self._copy(numbers, device) for device in devices]
+        self._handles = Handles(private.current_graph())
         self._gather = gather
         self._collected: dict[int, tf.Tensor] = {}
         self._initial: dict[int, tf.Tensor] = {}
@@ -58,18 +60,28 @@ class ServerPrograms:
         # What each server computed, by the replica's tensors.
         self._done: list[Done] = [{} for _ in devices]
 
+    @staticmethod
+    def _copy(numbers: tf.Tensor, device: str) -> tuple[tf.Tensor, tf.Tensor]:
+        with tf.device(device):
+            version, step = tf.unstack(tf.identity(numbers), num=2)
+            return version, step
+
     def build(self) -> None:
         """Publish what the workers pull, collect what they push, apply the updates in order."""
-        self._publish()
-        self._collect()
+        for pack in self._plan.pulled:
+            self._publish(pack)
+        for pack in self._plan.pushed:
+            self._collect(pack)
+        readers = [self._await_readers(i) for i in sorted({p.server for p in self._plan.pulled})]
         for key, variable in self._plan.initial.items():
             self._initial[key] = self._read(variable)
         events = [e for e in self._trace.events if self._is_needed(e)]
-        for (branch, _), group in itertools.groupby(events, self._group_of):
-            if branch is None:
-                self._apply(list(group))
-            else:
-                self._apply_in_branch(branch, list(group))
+        with tf.control_dependencies(readers):
+            for (branch, _), group in itertools.groupby(events, self._group_of):
+                if branch is None:
+                    self._apply(list(group))
+                else:
+                    self._apply_in_branch(branch, list(group))
 
     def _is_needed(self, event: Update | Snapshot) -> bool:
         return isinstance(event, Update) or id(event) in self._plan.needed_snapshots
@@ -80,30 +92,35 @@ class ServerPrograms:
         branch = event.branch if isinstance(event, Update) else None
         return branch, event.variable.server
 
-    def _publish(self) -> None:
-        variables = [variable for variable, _ in self._trace.pulls.values()]
-        parameters = [self._plan.pulled_parameter(v) for v in variables]
-        for group in grouped(parameters):
-            with tf.device(self._devices[parameters[group[0]].server]):
-                handles = [parameters[i].on_server for i in group]
-                values = [
-                    wire.encode(v.get().read_value(), v.name)
-                    for v in map(variables.__getitem__, group)
-                ]
-                ops.publish_many(handles, values, self._version)
+    def _publish(self, pack: Pack) -> None:
+        device = self._devices[pack.server]
+        version, _ = self._numbers[pack.server]
+        with tf.device(device):
+            handle = self._handles(pack.parameter, device)
+            variables = [v.get() for v in pack.members]
+            if variables[0].dtype == pack.parameter.dtype:
+                ops.publish_variable(handle, variables, version)
+            else:
+                values = [wire.encode(v.read_value(), v.name) for v in variables]
+                ops.publish(handle, values, version)
 
-    def _collect(self) -> None:
-        contributions = self._plan.contributions
-        for first in (False, True):
-            some = [c for c in contributions if c.parameter.first == first]
-            for group in grouped([c.parameter for c in some]):
-                self._collect_group([some[i] for i in group])
+    def _collect(self, pack: Pack) -> None:
+        device = self._devices[pack.server]
+        _, step = self._numbers[pack.server]
+        with tf.device(device):
+            values = ops.collect(self._handles(pack.parameter, device), step)
+            for contribution, value in zip(pack.members, values, strict=True):
+                self._collected[id(contribution)] = wire.decode(value, contribution.item.dtype)
 
-    def _collect_group(self, contributions: Sequence[Contribution]) -> None:
-        with tf.device(self._devices[contributions[0].parameter.server]):
-            values = ops.collect_many([c.parameter.on_server for c in contributions], self._step)
-            for contribution, value in zip(contributions, values, strict=True):
-                self._collected[id(contribution)] = wire.decode(value, contribution.value.dtype)
+    def _await_readers(self, server: int) -> tf.Tensor:
+        """Return what is there when no worker reads the server's memory any more.
+
+        Variables are updated where they are read.
+        """
+        device = self._devices[server]
+        version, _ = self._numbers[server]
+        with tf.device(device):
+            return ops.collect(self._handles(self._readings[server], device), version)
 
     def _read(self, variable: Any) -> tf.Tensor:
         with tf.device(self._devices[variable.server]):

@@ -51,6 +51,9 @@ class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: i
         ``"auto"``, ``"shm"`` or ``"verbs"``.
     block_size
         Bytes that a parameter is cut into to travel; None leaves it to the engine.
+    confirm
+        ``"batch"``: chains of messages are confirmed together. ``"each"``: one by one, which is
+        there to be compared with.
     start_timeout
         Seconds to wait for all workers and parameter servers to come up.
     task_timeout
@@ -76,21 +79,21 @@ class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: i
         num_virtual_replicas: int | None = None,
         transport: str = "auto",
         block_size: int | None = None,
+        confirm: str = "batch",
         start_timeout: float = 300.0,
         task_timeout: float = 30.0,
     ) -> None:
         if consistency not in ("bsp", "asp"):
             raise ValueError(f"consistency is 'bsp' or 'asp', not {consistency!r}")
+        if confirm not in ("batch", "each"):
+            raise ValueError(f"confirm is 'batch' or 'each', not {confirm!r}")
         _check_options(num_virtual_replicas, transport, block_size)
         if start_timeout <= 0 or task_timeout <= 0:
             raise ValueError("start_timeout and task_timeout are positive numbers of seconds")
         resolver = find_resolver(cluster_resolver)
         require_chief(resolver)
         self.consistency = consistency
-        tasks = task_addresses(resolver)
-        wait_for_tasks(tasks, start_timeout)
-        watch(tasks, task_timeout)
-        self._tasks, self._task_timeout = tasks, task_timeout
+        self._timeouts = start_timeout, task_timeout
         if consistency == "asp":
             super().__init__(resolver, variable_partitioner)
             return
@@ -107,7 +110,7 @@ class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: i
         self._should_use_with_coordinator = False
         self._canonicalize_devices = False
         self._is_parameter_server_strategy_v2 = True
-        self._start_engines(transport, block_size)
+        self._start_engines(transport, block_size, confirm)
         extended.start()
 
     @property
@@ -125,10 +128,14 @@ class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: i
         self.__dict__["_coordinator"] = coordinator
 
     def _connect_to_cluster(self, coordinator_name: str) -> None:
+        start_timeout, task_timeout = self._timeouts
+        tasks = task_addresses(self._cluster_resolver)
+        wait_for_tasks(tasks, start_timeout)
+        watch(tasks, task_timeout)
         connect = super()._connect_to_cluster
-        run_while_up(lambda: connect(coordinator_name), self._tasks, self._task_timeout)
+        run_while_up(lambda: connect(coordinator_name), tasks, task_timeout)
 
-    def _start_engines(self, transport: str, block_size: int | None) -> None:
+    def _start_engines(self, transport: str, block_size: int | None, confirm: str) -> None:
         extended = self.extended
         spec = self._cluster_resolver.cluster_spec()
         token = os.environ.get("TF_RDMABATCH_TOKEN") or secrets.token_hex(16)
@@ -143,6 +150,8 @@ class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: i
                         token,
                         _listen_address(address),
                         transport=transport,
+                        contributor=i,
+                        confirm=confirm,
                     )
                     if job == "ps":
                         addresses[f"{job}:{i}"] = started

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tf_rdmabatch.strategy import _tensorflow as private
 from tf_rdmabatch.strategy import trace as traces
-from tf_rdmabatch.strategy.parameters import Parameter, ParameterTable
+from tf_rdmabatch.strategy.parameters import Item, Pack
 from tf_rdmabatch.strategy.sharded import refuse_in_update_of_shard
 from tf_rdmabatch.strategy.transfer import to_chief, to_server
 
@@ -28,16 +28,24 @@ class ServerVariable(private.ps_values.CachingVariable):  # type: ignore[misc]
         The server's number.
     aggregation
         How the replicas' assignments become one.
+    replicas
+        Their number.
     """
 
     def __init__(
-        self, variable: tf.Variable, server: int, aggregation: tf.VariableAggregation
+        self,
+        variable: tf.Variable,
+        server: int,
+        aggregation: tf.VariableAggregation,
+        replicas: int = 1,
     ) -> None:
         super().__init__(variable)
         self.server = server
         # The variable that this is a shard of.
         self.whole: Any = None
-        self._parameter: Parameter | None = None
+        # The pack that workers pull, and the number in it.
+        self.place: tuple[Pack, int] | None = None
+        self._replicas = replicas
         self._aggregation = aggregation
 
     @property
@@ -50,11 +58,15 @@ class ServerVariable(private.ps_values.CachingVariable):  # type: ignore[misc]
         """Always at the write."""
         return tf.VariableSynchronization.ON_WRITE
 
-    def parameter(self, table: ParameterTable) -> Parameter:
-        """Return the parameter that workers pull."""
-        if self._parameter is None:
-            self._parameter = table.add(self.name, self.server, self.dtype, self.shape)
-        return self._parameter
+    def item(self) -> Item:
+        """Return what workers pull."""
+        if not self.shape.is_fully_defined():
+            raise ValueError(
+                f"{self.name} has shape {self.shape}: a variable that replicas read or write needs "
+                "a shape that is known and stays; create it without shape=, or use it outside of "
+                "strategy.run"
+            )
+        return Item(self.name, self.server, self.dtype, self.shape)
 
     def gradient_sources(self) -> list[tuple[Any, Callable[[Any], Any]]]:
         """Return what a read is a read of, and what turns its gradient into theirs."""
@@ -63,6 +75,11 @@ class ServerVariable(private.ps_values.CachingVariable):  # type: ignore[misc]
             whole, _ = self.whole.gradient_sources()[0]
             sources.append((whole, lambda gradient: self.whole.whole_gradient(self, gradient)))
         return sources
+
+    @property
+    def values(self) -> tuple[ServerVariable, ...]:
+        """Each replica's variable, as a mirrored one has them: all are this one."""
+        return (self,) * self._replicas
 
     def read_value(self) -> tf.Tensor:
         """Return the value; in a replica the one that the round began with."""
@@ -283,6 +300,30 @@ class LocalVariable(private.ps_values.CachingVariable):  # type: ignore[misc]
         if dtype is not None and not self.dtype.is_compatible_with(dtype):
             return NotImplemented
         return self.read_value()
+
+    # How checkpoints and SavedModels keep it: as a plain variable of the aggregated value.
+
+    def _serialize_to_tensors(self) -> dict[str, tf.Tensor]:
+        return {private.VARIABLE_VALUE_KEY: self.read_value()}
+
+    def _restore_from_tensors(self, restored: dict[str, tf.Tensor]) -> None:
+        self.assign(restored[private.VARIABLE_VALUE_KEY])
+
+    def _export_to_saved_model_graph(
+        self, object_map: Any, tensor_map: Any, options: Any, **kwargs: Any
+    ) -> list[Any]:
+        del options, kwargs
+        object_map[self] = private.stand_in(self)
+        tensor_map[self.handle] = object_map[self].handle
+        return [self.handle]
+
+    def _copy_trackable_to_cpu(self, object_map: Any) -> None:
+        if self not in object_map:
+            object_map[self] = private.stand_in(self)
+        object_map[self].assign(self.read_value())
+
+    def _write_object_proto(self, proto: Any, options: Any) -> None:
+        private.describe_variable(self, proto, options)
 
 
 for _class in (ServerVariable, LocalVariable):

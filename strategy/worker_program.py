@@ -11,7 +11,7 @@ import tensorflow as tf
 from tf_rdmabatch import ops
 from tf_rdmabatch.strategy import _tensorflow as private
 from tf_rdmabatch.strategy import wire
-from tf_rdmabatch.strategy.parameters import grouped
+from tf_rdmabatch.strategy.parameters import Handles
 from tf_rdmabatch.strategy.plan import Plan
 from tf_rdmabatch.strategy.replica_context import VirtualReplicaContext
 from tf_rdmabatch.strategy.trace import ReplicaTrace
@@ -99,50 +99,70 @@ def trace_worker_program(
     # WorkerBatches become the MicroBatches that each worker has.
     inputs = [i.on_worker(0) if isinstance(i, WorkerBatches) else i for i in inputs]
     part_specs = [tf.type_spec_from_value(i) for i in inputs]
-    program_graph: Any = None
+    handles: Any = None
     # Of the last trace: a tf.function traces again where the first time created variables.
     plan, outputs = Plan(ReplicaTrace(0), extended.parameters), ReplicaOutputs()
 
-    def replica(step: Any, micro_step: Any, micro_steps: Any, number: Any, *tensors: Any) -> Any:
+    def replica(scalars: Any, micro_step: Any, *tensors: Any) -> Any:
         nonlocal plan, outputs
         trace = ReplicaTrace(strategy.num_replicas_in_sync)
         plan, outputs = Plan(trace, extended.parameters), ReplicaOutputs()
+        number = Scalars(scalars).first + micro_step
         context = VirtualReplicaContext(strategy, tf.cast(number, tf.int32))
         values = _pack([i.value_spec for i in inputs], tensors)
-        with trace.activate(program_graph, private.current_graph(), number), context:
+        with trace.activate(handles.graph, private.current_graph(), number), context:
             outputs.structure = _own(function(*values), private.current_graph())
             plan.finish([number, *tensors], outputs.tensors)
         outputs.finish(plan)
-        _push(plan, step, micro_step, micro_steps, number)
+        _push(plan, handles, Scalars(scalars), micro_step)
         return outputs.returned
 
     @tf.function(autograph=False)  # type: ignore[untyped-decorator]
-    def program(
-        version: Any, step: Any, first: Any, micro_steps: Any, anchor: Any, *tensors: Any
-    ) -> Any:
+    def program(scalars: Any, anchor: Any, *tensors: Any) -> Any:
         del anchor
-        nonlocal program_graph
-        program_graph = private.current_graph()
+        nonlocal handles
+        handles = Handles(private.current_graph())
         parts = _pack(part_specs, tensors)
-        scalars = [tf.TensorSpec([], tf.int64)] * 4
         specs = _flat_specs([i.value_spec for i in inputs])
-        one = tf.function(replica, autograph=False).get_concrete_function(*scalars, *specs)
-        captures = _pulled(plan, one, version)
-        _push_nothing(plan, step, micro_steps)
+        one = tf.function(replica, autograph=False).get_concrete_function(
+            _SCALARS, tf.TensorSpec([], tf.int64), *specs
+        )
+        numbers = Scalars(scalars)
+        captures = _pulled(plan, one, handles, numbers.version)
+        _push_nothing(plan, handles, numbers)
 
         def run_one(micro_step: Any) -> list[tf.Tensor]:
             values = [part.value_of(micro_step) for part in parts]
             flat = tf.nest.flatten(values, expand_composites=True)
-            number = first + micro_step
-            return private.call(one, [step, micro_step, micro_steps, number, *flat], captures)
+            return private.call(one, [scalars, micro_step, *flat], captures)
 
-        return _run_all(run_one, micro_steps, one.outputs, outputs.stacked)
+        results = _run_all(run_one, numbers.micro_steps, one.outputs, outputs.stacked)
+        with tf.control_dependencies(results):
+            _end_reading(plan, handles, extended.parameters.readings, numbers.version)
+        return results[1:]
 
-    scalar = tf.TensorSpec([], tf.int64)
     anchor = tf.TensorSpec([], tf.resource)
     specs = [_any_rows(s) for s in _flat_specs(part_specs)]
-    concrete = program.get_concrete_function(scalar, scalar, scalar, scalar, anchor, *specs)
+    concrete = program.get_concrete_function(_SCALARS, anchor, *specs)
+    plan.serve()
     return WorkerProgram(concrete, plan, outputs)
+
+
+class Scalars:
+    """The numbers that a worker gets for a round, in one tensor.
+
+    Parameters
+    ----------
+    packed
+        int64: the version to pull, the step to push to, the number of the worker's first replica,
+        and how many it runs.
+    """
+
+    def __init__(self, packed: tf.Tensor) -> None:
+        self.version, self.step, self.first, self.micro_steps = tf.unstack(packed, num=4)
+
+
+_SCALARS = tf.TensorSpec([4], tf.int64)
 
 
 def _own(result: Any, graph: Any) -> Any:
@@ -172,44 +192,52 @@ def _any_rows(spec: tf.TensorSpec) -> tf.TensorSpec:
     return tf.TensorSpec(shape, spec.dtype)
 
 
-def _pulled(plan: Plan, one: Any, version: tf.Tensor) -> list[tf.Tensor]:
+def _pulled(plan: Plan, one: Any, handles: Handles, version: tf.Tensor) -> list[tf.Tensor]:
     """Pull what the replica reads; return what stands for the tensors that it captured."""
+    pulled = {
+        id(pack): ops.pull(handles(pack.parameter), version, copy=False) for pack in plan.pulled
+    }
     values = {}
-    pulls = list(plan.trace.pulls.values())
-    parameters = [plan.pulled_parameter(variable) for variable, _ in pulls]
-    for group in grouped(parameters):
-        tensors = ops.pull_many([parameters[i].in_program for i in group], version)
-        for i, tensor in zip(group, tensors, strict=True):
-            variable, stand_in = pulls[i]
-            values[id(stand_in)] = wire.decode(tensor, variable.dtype)
+    for variable, stand_in in plan.trace.pulls.values():
+        pack, number = plan.place(variable)
+        values[id(stand_in)] = wire.decode(pulled[id(pack)][number], variable.dtype)
     return [values.get(id(t), t) for t in private.captured_inputs(one)]
 
 
-def _push(plan: Plan, step: Any, micro_step: Any, micro_steps: Any, number: Any) -> None:
-    for first in (False, True):
-        some = [c for c in plan.contributions if c.parameter.first == first]
-        for group in grouped([c.parameter for c in some]):
-            ops.push_many(
-                [some[i].parameter.in_program for i in group],
-                [wire.encode(some[i].value, some[i].what) for i in group],
-                step,
-                micro_step,
-                micro_steps,
-                reduction="first" if first else "sum",
-                first_replica=number - micro_step,
-            )
+def _end_reading(
+    plan: Plan, handles: Handles, readings: Sequence[ops.Parameter], version: tf.Tensor
+) -> None:
+    """Tell the servers that nothing here reads their memory any more."""
+    if not plan.pulled:
+        return
+    release = ops.release([handles(pack.parameter) for pack in plan.pulled])
+    with tf.control_dependencies([release]):
+        servers = {pack.server for pack in plan.pulled}
+        ops.push_nothing([handles(readings[i]) for i in sorted(servers)], version)
 
 
-def _push_nothing(plan: Plan, step: Any, micro_steps: Any) -> None:
+def _push(plan: Plan, handles: Handles, numbers: Scalars, micro_step: Any) -> None:
+    for pack in plan.pushed:
+        ops.push(
+            handles(pack.parameter),
+            [wire.encode(c.value, c.item.label) for c in pack.members],
+            numbers.step,
+            micro_step,
+            numbers.micro_steps,
+            reduction="first" if pack.first else "sum",
+            first_replica=numbers.first,
+        )
+
+
+def _push_nothing(plan: Plan, handles: Handles, numbers: Scalars) -> None:
     """Contribute nothing, on a worker without replicas."""
-    handles = [c.parameter.in_program for c in plan.contributions]
-    if handles:
-
-        def push() -> None:
-            for group in grouped([c.parameter for c in plan.contributions]):
-                ops.push_nothing([handles[i] for i in group], step)
-
-        tf.cond(tf.equal(micro_steps, 0), push, lambda: None)
+    pushed = [handles(pack.parameter) for pack in plan.pushed]
+    if pushed:
+        tf.cond(
+            tf.equal(numbers.micro_steps, 0),
+            lambda: tf.group(ops.push_nothing(pushed, numbers.step)),
+            tf.no_op,
+        )
 
 
 def _run_all(
@@ -218,7 +246,13 @@ def _run_all(
     outputs: Sequence[tf.Tensor],
     stacked: Sequence[bool],
 ) -> list[tf.Tensor]:
-    """Run the replicas in turn; return each output of all, then the rows of those that differ."""
+    """Run the replicas in turn.
+
+    Returns
+    -------
+    list of tf.Tensor
+        How many ran; each output of all; the rows of those that differ.
+    """
     count = tf.cast(micro_steps, tf.int32)
     results = [
         _array(o.dtype, count, o.shape if s else [None, *(o.shape[1:] if o.shape.rank else [])])
@@ -236,14 +270,14 @@ def _run_all(
             [a.write(index, c) for a, c in zip(rows, counts, strict=True)],
         )
 
-    _, results, rows = tf.while_loop(
+    ran, results, rows = tf.while_loop(
         lambda micro_step, *_: micro_step < micro_steps,
         body,
         [tf.constant(0, tf.int64), results, rows],
         parallel_iterations=1,
     )
     joined = [a.stack() if s else a.concat() for a, s in zip(results, stacked, strict=True)]
-    return joined + [a.stack() for a in rows]
+    return [ran, *joined, *(a.stack() for a in rows)]
 
 
 def _array(dtype: tf.DType, size: tf.Tensor, shape: Any) -> tf.TensorArray:

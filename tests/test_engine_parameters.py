@@ -14,7 +14,6 @@ from tf_rdmabatch.engine import (
     Connection,
     DeadlineExceeded,
     Engine,
-    EngineError,
     InvalidArgument,
     PeerLost,
 )
@@ -101,21 +100,19 @@ def test_asynchronous_contributions_are_added_as_they_come(pair: Pair) -> None:
     assert (parameter.pull(2) == 3).all()
 
 
-def test_a_step_of_the_past_is_refused(pair: Pair) -> None:
+def test_steps_of_the_past_and_steps_left_out_are_dropped(pair: Pair) -> None:
     server, _, connection = pair
-    served = server.serve("p", np.zeros(4, np.float32))
+    served = server.serve("p", np.zeros(4, np.float32), contributors=2)
     parameter = connection.parameter("p")
-    parameter.push(np.ones(4, np.float32), step=1)
-    served.collect(timeout=5)
-
-    def push_until_told() -> None:
-        for _ in range(100):
-            parameter.push(np.ones(4, np.float32), step=1)
-            with pytest.raises(TimeoutError):
-                parameter.wait_version(9, timeout=0.05)
-
-    with pytest.raises(EngineError, match="step"):
-        push_until_told()
+    parameter.push(np.full(4, 100, np.float32), step=1)
+    parameter.push(np.full(4, 2, np.float32), step=3)
+    parameter.push(np.full(4, 100, np.float32), step=1, contributor=1)
+    parameter.push(np.full(4, 3, np.float32), step=3, contributor=1)
+    assert served.collect(3, timeout=5).tolist() == [5] * 4
+    parameter.push(np.full(4, 100, np.float32), step=2)
+    for contributor in range(2):
+        parameter.push(np.ones(4, np.float32), step=4, contributor=contributor)
+    assert served.collect(timeout=5).tolist() == [2] * 4
     assert not connection.closed
 
 

@@ -148,7 +148,7 @@ class Parameter:
         value
             Of the parameter's shape and dtype.
         step
-            Of the round; the first is 1. A step of the past is refused: a later call raises that.
+            Of the round; the first is 1. What comes late, to a step of the past, is dropped.
         contributor
             Who pushes, from 0 to ``contributors - 1``; each once a step.
         timeout

@@ -1,9 +1,9 @@
 // The ops: inputs, outputs, attributes, shapes.
 //
-// Those on parameters take lists, of one or of many. Each handle belongs to one device and one
-// parameter, so that automatic control dependencies order what touches the same parameter on the
-// same device, and nothing else. Those that wait for peers say that they communicate: TensorFlow
-// lets no other op return UnavailableError.
+// A parameter is one tensor or a pack of them: inputs and outputs are lists. Each handle belongs to
+// one device and one parameter, so that automatic control dependencies order what touches the same
+// parameter on the same device, and nothing else. Those that wait for peers say that they
+// communicate: TensorFlow lets no other op return UnavailableError.
 #include <vector>
 
 #include "tensorflow/core/framework/common_shape_fns.h"
@@ -55,6 +55,8 @@ REGISTER_OP("RdmabatchConfigure")
     .Attr("slots: int = 64")
     .Attr("slot_bytes: int = 65536")
     .Attr("threads: int = 2")
+    .Attr("contributor: int >= 0 = 0")
+    .Attr("confirm: {'batch', 'each'} = 'batch'")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
       TF_RETURN_IF_ERROR(RequireScalars(c, {"task", "token", "listen"}));
@@ -80,99 +82,103 @@ REGISTER_OP("RdmabatchStats")
       return absl::OkStatus();
     });
 
+// Without state of its own, so that automatic control dependencies leave it alone where a function
+// makes it.
 REGISTER_OP("RdmabatchParameter")
     .Output("handle: resource")
     .Attr("parameter: string")
     .Attr("server: string")
     .Attr("dtype: " DTYPES)
-    .Attr("shape: shape")
-    .Attr("contributor: int >= 0 = 0")
+    .Attr("shapes: list(shape) >= 1")
     .Attr("priority: int >= 0 = 0")
-    .SetIsStateful()
     .SetShapeFn(ScalarShape);
 
 REGISTER_OP("RdmabatchServe")
-    .Input("parameters: N * resource")
     .Output("served: int32")
-    .Attr("N: int >= 1")
+    .Attr("names: list(string) >= 1")
+    .Attr("dtypes: list(" DTYPES ") >= 1")
+    .Attr("shapes: list(shape) >= 1")  // of all, in turn
+    .Attr("sizes: list(int) >= 1")     // how many each has
     .Attr("contributors: int >= 1")
     .Attr("versions: int = 1")
     .Attr("consistency: {'bsp', 'asp'} = 'bsp'")
     .Attr("block_bytes: int >= 0 = 0")
     .SetIsStateful()
-    .SetShapeFn([](InferenceContext* c) {
-      TF_RETURN_IF_ERROR(RequireScalars(c, {"parameters"}));
-      return ScalarShape(c);
-    });
+    .SetShapeFn(ScalarShape);
 
 REGISTER_OP("RdmabatchPublish")
-    .Input("parameters: N * resource")
-    .Input("values: dtypes")
+    .Input("parameter: resource")
+    .Input("values: N * dtype")
     .Input("version: int64")
     .Attr("N: int >= 1")
-    .Attr("dtypes: list(" DTYPES ") >= 1")
+    .Attr("dtype: " DTYPES)
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
-      return RequireScalars(c, {"parameters", "version"});
+      return RequireScalars(c, {"parameter", "version"});
     });
 
-REGISTER_OP("RdmabatchPublishVariable")
-    .Input("parameters: N * resource")
+REGISTER_OP("RdmabatchPublishVariables")
+    .Input("parameter: resource")
     .Input("variables: N * resource")
     .Input("version: int64")
     .Attr("N: int >= 1")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
-      return RequireScalars(c, {"parameters", "variables", "version"});
+      return RequireScalars(c, {"parameter", "variables", "version"});
     });
 
 REGISTER_OP("RdmabatchCollect")
-    .Input("parameters: N * resource")
+    .Input("parameter: resource")
     .Input("step: int64")
-    .Output("values: dtypes")
+    .Output("values: N * dtype")
     .Attr("N: int >= 1")
-    .Attr("dtypes: list(" DTYPES ") >= 1")
+    .Attr("dtype: " DTYPES)
     .Attr("shapes: list(shape) >= 1")
     .Attr("timeout: float")
     .SetIsStateful()
     .SetIsDistributedCommunication()
     .SetShapeFn([](InferenceContext* c) {
-      TF_RETURN_IF_ERROR(RequireScalars(c, {"parameters", "step"}));
+      TF_RETURN_IF_ERROR(RequireScalars(c, {"parameter", "step"}));
       return ShapesOfAttr(c);
     });
 
 REGISTER_OP("RdmabatchPull")
-    .Input("parameters: N * resource")
+    .Input("parameter: resource")
     .Input("version: int64")
-    .Output("values: dtypes")
+    .Output("values: N * dtype")
     .Attr("N: int >= 1")
-    .Attr("dtypes: list(" DTYPES ") >= 1")
+    .Attr("dtype: " DTYPES)
     .Attr("shapes: list(shape) >= 1")
     .Attr("copy: bool = true")
     .Attr("timeout: float")
     .SetIsStateful()
     .SetIsDistributedCommunication()
     .SetShapeFn([](InferenceContext* c) {
-      TF_RETURN_IF_ERROR(RequireScalars(c, {"parameters", "version"}));
+      TF_RETURN_IF_ERROR(RequireScalars(c, {"parameter", "version"}));
       return ShapesOfAttr(c);
     });
 
-REGISTER_OP("RdmabatchPush")
+REGISTER_OP("RdmabatchRelease")
     .Input("parameters: N * resource")
-    .Input("values: dtypes")
+    .Attr("N: int >= 1")
+    .SetIsStateful()
+    .SetShapeFn([](InferenceContext* c) { return RequireScalars(c, {"parameters"}); });
+
+REGISTER_OP("RdmabatchPush")
+    .Input("parameter: resource")
+    .Input("values: N * dtype")
     .Input("step: int64")
     .Input("micro_step: int64")
     .Input("micro_steps: int64")
     .Input("first_replica: int64")
     .Attr("N: int >= 1")
-    .Attr("dtypes: list(" DTYPES ") >= 1")
+    .Attr("dtype: " DTYPES)
     .Attr("reduction: {'sum', 'first'} = 'sum'")
     .Attr("timeout: float")
     .SetIsStateful()
     .SetIsDistributedCommunication()
     .SetShapeFn([](InferenceContext* c) {
-      return RequireScalars(c,
-                            {"parameters", "step", "micro_step", "micro_steps", "first_replica"});
+      return RequireScalars(c, {"parameter", "step", "micro_step", "micro_steps", "first_replica"});
     });
 
 REGISTER_OP("RdmabatchPushNothing")

@@ -1,8 +1,17 @@
 #include "ops/kernels/parameter.h"
 
+#include <cstring>
+
+#include "ops/kernels/tensor_buffer.h"
+#include "tf_rdmabatch/cc/base/bits.h"
 #include "tf_rdmabatch/cc/engine/sums.h"
 
 namespace rdmabatch::ops {
+namespace {
+
+constexpr uint64_t kLine = 64;
+
+}  // namespace
 
 using tensorflow::Tensor;
 
@@ -15,12 +24,21 @@ Result<std::shared_ptr<Task>> CurrentTask() {
   return task;
 }
 
-ParameterSpec Parameter::EngineSpec() const {
-  ParameterSpec engine;
-  engine.name = spec.name;
-  engine.dtype = spec.dtype;
-  for (const auto& dim : spec.shape) engine.shape.push_back(dim.size);
-  return engine;
+Layout::Layout(tensorflow::DataType dtype, std::vector<tensorflow::TensorShape> shapes)
+    : dtype(dtype),
+      element_bytes(static_cast<uint64_t>(tensorflow::DataTypeSize(dtype))),
+      shapes(std::move(shapes)) {
+  for (size_t i = 0; i < this->shapes.size(); ++i) {
+    offsets.push_back(AlignUp(bytes, kLine));
+    bytes = offsets.back() + bytes_of(i);
+  }
+}
+
+std::vector<uint64_t> Layout::EngineShape() const {
+  if (is_pack()) return {bytes / element_bytes};
+  std::vector<uint64_t> shape;
+  for (const auto& dim : shapes.front()) shape.push_back(static_cast<uint64_t>(dim.size));
+  return shape;
 }
 
 Result<std::shared_ptr<Task>> Parameter::Served() const {
@@ -35,36 +53,78 @@ Result<std::shared_ptr<Task>> Parameter::Served() const {
 Result<std::shared_ptr<RemoteParameter>> Parameter::RemoteOf(const std::shared_ptr<Task>& task) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (task_.lock() == task) return remote_;
-  auto remote = task->Remote(spec.server, EngineSpec());
+  ParameterSpec expected;
+  expected.name = spec.name;
+  expected.dtype = spec.dtype;
+  expected.shape = spec.layout.EngineShape();
+  auto remote = task->Remote(spec.server, expected);
   if (!remote.ok()) return remote;
   task_ = task;
   remote_ = *remote;
+  sum_step_ = 0;
   return remote;
 }
 
-Status Parameter::CheckValue(const Tensor& value) const {
-  if (value.dtype() == spec.tf_dtype && value.shape() == spec.shape) return Status::Ok();
-  return {StatusCode::kInvalidArgument,
-          DebugString() + " is " + std::string(DTypeName(spec.dtype)) + " " +
-              spec.shape.DebugString() + ", and the value is " +
-              tensorflow::DataTypeString(value.dtype()) + " " + value.shape().DebugString()};
+Status Parameter::CheckValues(const TensorRefs& values) const {
+  const Layout& layout = spec.layout;
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (values[i]->dtype() == layout.dtype && values[i]->shape() == layout.shapes[i]) continue;
+    return {StatusCode::kInvalidArgument,
+            DebugString() + " is " + std::string(DTypeName(spec.dtype)) + " " +
+                layout.shapes[i].DebugString() + ", and the value is " +
+                tensorflow::DataTypeString(values[i]->dtype()) + " " +
+                values[i]->shape().DebugString()};
+  }
+  return Status::Ok();
 }
 
-Status Parameter::Accumulate(const Tensor& value, const MicroStep& micro_step,
+Tensor Parameter::Part(size_t i, const std::shared_ptr<void>& owner, void* data,
+                       bool exclusive) const {
+  const Layout& layout = spec.layout;
+  return TensorOver(layout.dtype, layout.shapes[i], owner,
+                    static_cast<uint8_t*>(data) + layout.offsets[i], exclusive);
+}
+
+Tensor Parameter::Gather(const TensorRefs& values) const {
+  const Layout& layout = spec.layout;
+  if (!layout.is_pack()) return *values.front();
+  Tensor all(layout.dtype, {static_cast<int64_t>(layout.bytes / layout.element_bytes)});
+  auto* const data = static_cast<uint8_t*>(all.data());
+  for (size_t i = 0; i < values.size(); ++i) {
+    const uint64_t end = layout.offsets[i] + layout.bytes_of(i);
+    std::memcpy(data + layout.offsets[i], values[i]->data(), layout.bytes_of(i));
+    const uint64_t next = i + 1 < values.size() ? layout.offsets[i + 1] : layout.bytes;
+    std::memset(data + end, 0, next - end);
+  }
+  return all;
+}
+
+void Parameter::AddValues(const TensorRefs& values) {
+  const Layout& layout = spec.layout;
+  if (!sum_.RefCountIsOne()) {  // one tensor, that is still in use
+    Tensor both(layout.dtype, layout.shapes.front());
+    SumStream(spec.dtype, both.data(), sum_.data(), values.front()->data(), layout.elements_of(0));
+    sum_ = std::move(both);
+    return;
+  }
+  auto* const data = static_cast<uint8_t*>(sum_.data());
+  for (size_t i = 0; i < values.size(); ++i) {
+    AddInto(spec.dtype, data + layout.offsets[i], values[i]->data(), layout.elements_of(i));
+  }
+}
+
+Status Parameter::Accumulate(const TensorRefs& values, const MicroStep& micro_step,
                              std::optional<Tensor>* sum) {
   std::lock_guard<std::mutex> lock(mutex_);
+  if (micro_step.step < sum_step_) return Status::Ok();
   if (micro_step.number == 0) {
-    sum_ = value;
+    sum_ = Gather(values);
   } else if (sum_step_ != micro_step.step || summed_ != micro_step.number) {
     return {StatusCode::kFailedPrecondition,
             DebugString() + ": micro-step " + std::to_string(micro_step.number) + " of step " +
                 std::to_string(micro_step.step) + " does not follow the one before it"};
-  } else if (sum_.RefCountIsOne()) {
-    AddInto(spec.dtype, sum_.data(), value.data(), value.NumElements());
   } else {
-    Tensor both(spec.tf_dtype, spec.shape);
-    SumStream(spec.dtype, both.data(), sum_.data(), value.data(), value.NumElements());
-    sum_ = std::move(both);
+    AddValues(values);
   }
   sum_step_ = micro_step.step;
   summed_ = micro_step.number + 1;
@@ -76,10 +136,10 @@ Status Parameter::Accumulate(const Tensor& value, const MicroStep& micro_step,
   return Status::Ok();
 }
 
-Contribution Parameter::ContributionOf(uint64_t step, std::optional<Tensor> value) const {
+Contribution ContributionOf(const Task& task, uint64_t step, std::optional<Tensor> value) {
   Contribution contribution;
   contribution.step = step;
-  contribution.contributor = spec.contributor;
+  contribution.contributor = task.contributor();
   if (!value) return contribution;
   auto owner = std::make_shared<const Tensor>(std::move(*value));
   contribution.data = owner->data();

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/resource_mgr.h"
@@ -25,6 +26,26 @@ struct MicroStep {
   int64_t first_replica = 0;  // the number, among all workers' micro-steps, of this worker's first
 };
 
+// One tensor, or a pack: several of one dtype, one behind the other.
+struct Layout {
+  Layout() = default;
+  Layout(tensorflow::DataType dtype, std::vector<tensorflow::TensorShape> shapes);
+
+  bool is_pack() const { return shapes.size() != 1; }
+  uint64_t bytes_of(size_t i) const { return elements_of(i) * element_bytes; }
+  int64_t elements_of(size_t i) const { return shapes[i].num_elements(); }
+  // As the engine knows it. A pack has no other shape than its size.
+  std::vector<uint64_t> EngineShape() const;
+
+  tensorflow::DataType dtype = tensorflow::DT_FLOAT;
+  uint64_t element_bytes = 4;
+  std::vector<tensorflow::TensorShape> shapes;
+  std::vector<uint64_t> offsets;  // bytes; each begins at a cache line
+  uint64_t bytes = 0;             // of all
+};
+
+using TensorRefs = std::vector<const tensorflow::Tensor*>;
+
 // Thread-safe.
 class Parameter : public tensorflow::ResourceBase {
  public:
@@ -32,34 +53,36 @@ class Parameter : public tensorflow::ResourceBase {
     std::string name;
     std::string server;  // the task that serves it
     DType dtype = DType::kFloat32;
-    tensorflow::DataType tf_dtype = tensorflow::DT_FLOAT;
-    tensorflow::TensorShape shape;
-    uint32_t contributor = 0;  // as which this device pushes
-    int64_t priority = 0;      // lower ones are sent first
+    Layout layout;
+    int64_t priority = 0;  // lower ones are sent first
   };
 
   explicit Parameter(Spec spec) : spec(std::move(spec)) {}
 
   std::string DebugString() const override { return "parameter \"" + spec.name + "\""; }
-  uint64_t bytes() const { return spec.shape.num_elements() * DTypeSize(spec.dtype); }
+  size_t size() const { return spec.layout.shapes.size(); }
 
-  // As the engine knows it: name, dtype and shape.
-  ParameterSpec EngineSpec() const;
   // This process's task, when it serves the parameter.
   Result<std::shared_ptr<Task>> Served() const;
   // The parameter at its server, by way of this process's task.
   Result<std::shared_ptr<RemoteParameter>> RemoteOf(const std::shared_ptr<Task>& task);
-  Status CheckValue(const tensorflow::Tensor& value) const;
+  Status CheckValues(const TensorRefs& values) const;
+  // A tensor over a part of memory that holds the parameter.
+  tensorflow::Tensor Part(size_t i, const std::shared_ptr<void>& owner, void* data,
+                          bool exclusive) const;
 
-  // Adds a micro-step's value to the sum of its step. After the last one gives the sum away.
-  Status Accumulate(const tensorflow::Tensor& value, const MicroStep& micro_step,
+  // Adds a micro-step's values to the sums of its step. After the last one gives them away, in one
+  // tensor. What is left of an earlier step is dropped, and so is what comes late from one.
+  Status Accumulate(const TensorRefs& values, const MicroStep& micro_step,
                     std::optional<tensorflow::Tensor>* sum);
-  // What this device contributes to a step: a value or nothing.
-  Contribution ContributionOf(uint64_t step, std::optional<tensorflow::Tensor> value) const;
+  // The values in one tensor, without a copy where there is but one.
+  tensorflow::Tensor Gather(const TensorRefs& values) const;
 
   const Spec spec;
 
  private:
+  void AddValues(const TensorRefs& values);  // mutex_
+
   std::mutex mutex_;
   std::weak_ptr<Task> task_;                 // mutex_: that remote_ is of
   std::shared_ptr<RemoteParameter> remote_;  // mutex_
@@ -72,6 +95,9 @@ using ParameterPtr = tensorflow::core::RefCountPtr<Parameter>;
 
 // The task that `configure` started in this process.
 Result<std::shared_ptr<Task>> CurrentTask();
+// What a task contributes to a step: a value or nothing.
+Contribution ContributionOf(const Task& task, uint64_t step,
+                            std::optional<tensorflow::Tensor> value);
 
 }  // namespace rdmabatch::ops
 

@@ -12,19 +12,19 @@ using tensorflow::OpKernelContext;
 class ParameterKernel : public tensorflow::OpKernel {
  public:
   explicit ParameterKernel(OpKernelConstruction* construction) : OpKernel(construction) {
-    int64_t contributor = 0;
+    tensorflow::DataType dtype = tensorflow::DT_FLOAT;
+    std::vector<tensorflow::TensorShape> shapes;
     OP_REQUIRES_OK(construction, construction->GetAttr("parameter", &spec_.name));
     OP_REQUIRES_OK(construction, construction->GetAttr("server", &spec_.server));
-    OP_REQUIRES_OK(construction, construction->GetAttr("dtype", &spec_.tf_dtype));
-    OP_REQUIRES_OK(construction, construction->GetAttr("shape", &spec_.shape));
-    OP_REQUIRES_OK(construction, construction->GetAttr("contributor", &contributor));
+    OP_REQUIRES_OK(construction, construction->GetAttr("dtype", &dtype));
+    OP_REQUIRES_OK(construction, construction->GetAttr("shapes", &shapes));
     OP_REQUIRES_OK(construction, construction->GetAttr("priority", &spec_.priority));
-    spec_.contributor = static_cast<uint32_t>(contributor);
-    spec_.dtype = FromTensorFlow(spec_.tf_dtype).value_or(DType::kFloat32);
+    spec_.dtype = FromTensorFlow(dtype).value_or(DType::kFloat32);
+    spec_.layout = Layout(dtype, std::move(shapes));
     // Two handles are one only when they agree in everything.
-    key_ = spec_.name + "|" + spec_.server + "|" + tensorflow::DataTypeString(spec_.tf_dtype) +
-           spec_.shape.DebugString() + "|" + std::to_string(contributor) + "|" +
+    key_ = spec_.name + "|" + spec_.server + "|" + tensorflow::DataTypeString(dtype) + "|" +
            std::to_string(spec_.priority);
+    for (const auto& shape : spec_.layout.shapes) key_ += shape.DebugString();
   }
 
   void Compute(OpKernelContext* context) override {

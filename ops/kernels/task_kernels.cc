@@ -18,13 +18,19 @@ class ConfigureKernel : public tensorflow::OpKernel {
     int64_t slots = 0;
     int64_t slot_bytes = 0;
     int64_t threads = 0;
+    int64_t contributor = 0;
+    std::string confirm;
     OP_REQUIRES_OK(construction, construction->GetAttr("transport", &options_.engine.transport));
     OP_REQUIRES_OK(construction, construction->GetAttr("slots", &slots));
     OP_REQUIRES_OK(construction, construction->GetAttr("slot_bytes", &slot_bytes));
     OP_REQUIRES_OK(construction, construction->GetAttr("threads", &threads));
+    OP_REQUIRES_OK(construction, construction->GetAttr("contributor", &contributor));
+    OP_REQUIRES_OK(construction, construction->GetAttr("confirm", &confirm));
+    options_.engine.confirm = confirm == "each" ? Confirm::kEach : Confirm::kBatch;
     options_.engine.slots = static_cast<uint32_t>(slots);
     options_.engine.slot_bytes = static_cast<uint32_t>(slot_bytes);
     options_.threads = static_cast<int>(threads);
+    options_.contributor = static_cast<uint32_t>(contributor);
   }
 
   void Compute(OpKernelContext* context) override {

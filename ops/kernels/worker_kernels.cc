@@ -1,4 +1,5 @@
-// RdmabatchPull, RdmabatchPush and RdmabatchPushNothing: what a worker does with parameters.
+// RdmabatchPull, RdmabatchRelease, RdmabatchPush and RdmabatchPushNothing: what a worker does with
+// parameters.
 #include <memory>
 #include <optional>
 #include <string>
@@ -6,68 +7,55 @@
 #include <vector>
 
 #include "ops/kernels/kernel.h"
-#include "ops/kernels/tensor_buffer.h"
 
 namespace rdmabatch::ops {
 namespace {
 
 using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 
+using ParameterRef = std::shared_ptr<Parameter>;
 using RemotePtr = std::shared_ptr<RemoteParameter>;
 
-Result<std::vector<RemotePtr>> RemotesOf(const Run& run, const ParameterList& parameters) {
-  std::vector<RemotePtr> remotes;
-  for (const ParameterPtr& parameter : parameters) {
-    auto remote = parameter->RemoteOf(run.task);
-    if (!remote.ok()) return remote.status();
-    remotes.push_back(std::move(*remote));
-  }
-  return remotes;
-}
-
-class PullKernel : public ListKernel {
+class PullKernel : public WaitingKernel {
  public:
-  explicit PullKernel(OpKernelConstruction* construction) : ListKernel(construction) {
+  explicit PullKernel(OpKernelConstruction* construction) : WaitingKernel(construction) {
     OP_REQUIRES_OK(construction, construction->GetAttr("copy", &copy_));
   }
 
  protected:
-  const char* verb() const override { return "pulling"; }
-
-  Status Start(const Run& run, std::shared_ptr<ParameterList> parameters) override {
-    auto version = NumberOf(run.context, "version", 1);
+  Status Start(Run* run) override {
+    auto parameter = ParameterOf(run->context);
+    if (!parameter.ok()) return parameter.status();
+    RDMABATCH_RETURN_IF_ERROR(CheckParts(run->context->num_outputs(), **parameter));
+    auto version = NumberOf(run->context, "version", 1);
     if (!version.ok()) return version.status();
-    auto remotes = RemotesOf(run, *parameters);
-    if (!remotes.ok()) return remotes.status();
-    std::vector<RemotePtr> awaited;
-    for (const auto& remote : *remotes) {
-      if (!run.task->HasVersion(*remote, *version)) awaited.push_back(remote);
-    }
-    const auto read = [this, run, parameters, remotes = *remotes, version = *version] {
-      return Read(run, *parameters, remotes, version);
+    auto remote = (*parameter)->RemoteOf(run->task);
+    if (!remote.ok()) return remote.status();
+    run->what = "pulling " + (*parameter)->DebugString();
+    const auto read = [copy = copy_, run = *run, parameter = *parameter, remote = *remote,
+                       version = *version] {
+      return Read(run, *parameter, *remote, version, copy);
     };
-    if (awaited.empty()) {
-      run.End(read());
-      return Status::Ok();
+    if (run->task->HasVersion(**remote, *version)) {
+      run->End(read());
+    } else {
+      run->task->WhenVersion(*remote, *version, Pend(*run, read));
     }
-    const Join join(Pend(run, read), awaited.size());
-    for (const auto& remote : awaited) run.task->WhenVersion(remote, *version, join.Part());
     return Status::Ok();
   }
 
  private:
-  Status Read(const Run& run, const ParameterList& parameters,
-              const std::vector<RemotePtr>& remotes, uint64_t version) const {
+  static Status Read(const Run& run, const Parameter& parameter, RemoteParameter& remote,
+                     uint64_t version, bool copy) {
     const Deadline deadline = Deadline::After(run.timeout_seconds);
-    for (size_t i = 0; i < parameters.size(); ++i) {
-      const Parameter::Spec& spec = parameters[i]->spec;
-      auto pulled = copy_ ? run.task->Pull(*remotes[i], version, deadline)
-                          : run.task->PullView(*remotes[i], version, deadline);
-      if (!pulled.ok()) return pulled.status();
+    auto pulled = copy ? run.task->Pull(remote, version, deadline)
+                       : run.task->PullView(remote, version, deadline);
+    if (!pulled.ok()) return pulled.status();
+    for (size_t i = 0; i < parameter.size(); ++i) {
       run.context->set_output(static_cast<int>(i),
-                              TensorOver(spec.tf_dtype, spec.shape, std::move(pulled->owner),
-                                         pulled->data, pulled->exclusive));
+                              parameter.Part(i, pulled->owner, pulled->data, pulled->exclusive));
     }
     return Status::Ok();
   }
@@ -75,82 +63,90 @@ class PullKernel : public ListKernel {
   bool copy_ = true;
 };
 
-// Sends at once what there is room for, and the rest as there is.
-class SendingKernel : public ListKernel {
+class ReleaseKernel : public tensorflow::OpKernel {
  public:
-  using ListKernel::ListKernel;
+  using OpKernel::OpKernel;
 
- protected:
-  const char* verb() const override { return "pushing to"; }
-
-  struct Sending {
-    RemotePtr remote;
-    int64_t priority;
-    Contribution contribution;
-  };
-
-  static Status Send(const Run& run, const std::vector<Sending>& all) {
-    std::vector<const Sending*> rest;
-    for (const Sending& sending : all) {
-      Status sent = run.task->TryPush(*sending.remote, sending.contribution);
-      if (sent.code() == StatusCode::kDeadlineExceeded) {
-        rest.push_back(&sending);
-      } else if (!sent.ok()) {
-        return sent;
-      }
+  void Compute(OpKernelContext* context) override {
+    auto parameters = ParametersOf(context);
+    OP_REQUIRES_OK(context, ToAbsl(parameters.status()));
+    auto task = CurrentTask();
+    OP_REQUIRES_OK(context, ToAbsl(task.status()));
+    for (const ParameterPtr& parameter : **parameters) {
+      auto remote = parameter->RemoteOf(*task);
+      OP_REQUIRES_OK(context, ToAbsl(remote.status()));
+      OP_REQUIRES_OK(context, ToAbsl((*task)->Release(**remote)));
     }
-    if (rest.empty()) {
-      run.End(Status::Ok());
-      return Status::Ok();
-    }
-    const Join join(Pend(run, [] { return Status::Ok(); }), rest.size());
-    for (const Sending* sending : rest) {
-      run.task->Push(sending->remote, sending->contribution, sending->priority, join.Part());
-    }
-    return Status::Ok();
   }
 };
 
-class PushKernel : public SendingKernel {
+struct Sending {
+  RemotePtr remote;
+  int64_t priority;
+  Contribution contribution;
+};
+
+// Sends at once what there is room for, and the rest as there is.
+Status Send(const Run& run, const std::vector<Sending>& all) {
+  std::vector<const Sending*> rest;
+  for (const Sending& sending : all) {
+    Status sent = run.task->TryPush(*sending.remote, sending.contribution);
+    if (sent.code() == StatusCode::kDeadlineExceeded) {
+      rest.push_back(&sending);
+    } else if (!sent.ok()) {
+      return sent;
+    }
+  }
+  if (rest.empty()) {
+    run.End(Status::Ok());
+    return Status::Ok();
+  }
+  const Join join(Pend(run, [] { return Status::Ok(); }), rest.size());
+  for (const Sending* sending : rest) {
+    run.task->Push(sending->remote, sending->contribution, sending->priority, join.Part());
+  }
+  return Status::Ok();
+}
+
+class PushKernel : public WaitingKernel {
  public:
-  explicit PushKernel(OpKernelConstruction* construction) : SendingKernel(construction) {
+  explicit PushKernel(OpKernelConstruction* construction) : WaitingKernel(construction) {
     std::string reduction;
     OP_REQUIRES_OK(construction, construction->GetAttr("reduction", &reduction));
     first_ = reduction == "first";
   }
 
  protected:
-  Status Start(const Run& run, std::shared_ptr<ParameterList> parameters) override {
-    auto micro_step = MicroStepOf(run.context);
+  Status Start(Run* run) override {
+    auto parameter = ParameterOf(run->context);
+    if (!parameter.ok()) return parameter.status();
+    auto micro_step = MicroStepOf(run->context);
     if (!micro_step.ok()) return micro_step.status();
-    tensorflow::OpInputList values;
-    RDMABATCH_RETURN_IF_ERROR(FromAbsl(run.context->input_list("values", &values)));
-    auto remotes = RemotesOf(run, *parameters);
-    if (!remotes.ok()) return remotes.status();
-    std::vector<Sending> sending;
-    for (size_t i = 0; i < parameters->size(); ++i) {
-      Parameter& parameter = *(*parameters)[i];
-      const Tensor& value = values[static_cast<int>(i)];
-      RDMABATCH_RETURN_IF_ERROR(parameter.CheckValue(value));
-      std::optional<Tensor> whole;
-      bool due = true;
-      if (!first_) {
-        RDMABATCH_RETURN_IF_ERROR(parameter.Accumulate(value, *micro_step, &whole));
-        due = whole.has_value();
-      } else if (micro_step->number != 0) {
-        due = false;
-      } else if (micro_step->first_replica == 0) {
-        whole = value;
-      }
-      if (!due) continue;
-      sending.push_back({(*remotes)[i], parameter.spec.priority,
-                         parameter.ContributionOf(micro_step->step, std::move(whole))});
+    auto values = ValuesOf(run->context, **parameter);
+    if (!values.ok()) return values.status();
+    auto remote = (*parameter)->RemoteOf(run->task);
+    if (!remote.ok()) return remote.status();
+    run->what = "pushing to " + (*parameter)->DebugString();
+    std::optional<Tensor> whole;
+    bool due = true;
+    if (!first_) {
+      RDMABATCH_RETURN_IF_ERROR((*parameter)->Accumulate(*values, *micro_step, &whole));
+      due = whole.has_value();
+    } else if (micro_step->number != 0) {
+      due = false;
+    } else if (micro_step->first_replica == 0) {
+      whole = (*parameter)->Gather(*values);
     }
-    return Send(run, sending);
+    if (!due) {
+      run->End(Status::Ok());
+      return Status::Ok();
+    }
+    return Send(*run, {{std::move(*remote), (*parameter)->spec.priority,
+                        ContributionOf(*run->task, micro_step->step, std::move(whole))}});
   }
 
  private:
-  static Result<MicroStep> MicroStepOf(tensorflow::OpKernelContext* context) {
+  static Result<MicroStep> MicroStepOf(OpKernelContext* context) {
     auto step = NumberOf(context, "step", 1);
     if (!step.ok()) return step.status();
     auto number = NumberOf(context, "micro_step", 0);
@@ -165,27 +161,30 @@ class PushKernel : public SendingKernel {
   bool first_ = false;
 };
 
-class PushNothingKernel : public SendingKernel {
+class PushNothingKernel : public WaitingKernel {
  public:
-  using SendingKernel::SendingKernel;
+  using WaitingKernel::WaitingKernel;
 
  protected:
-  Status Start(const Run& run, std::shared_ptr<ParameterList> parameters) override {
-    auto step = NumberOf(run.context, "step", 1);
+  Status Start(Run* run) override {
+    auto parameters = ParametersOf(run->context);
+    if (!parameters.ok()) return parameters.status();
+    auto step = NumberOf(run->context, "step", 1);
     if (!step.ok()) return step.status();
-    auto remotes = RemotesOf(run, *parameters);
-    if (!remotes.ok()) return remotes.status();
+    run->what = "pushing nothing to " + (*parameters)->front()->DebugString();
     std::vector<Sending> sending;
-    for (size_t i = 0; i < parameters->size(); ++i) {
-      const Parameter& parameter = *(*parameters)[i];
-      sending.push_back({(*remotes)[i], parameter.spec.priority,
-                         parameter.ContributionOf(static_cast<uint64_t>(*step), std::nullopt)});
+    for (const ParameterPtr& parameter : **parameters) {
+      auto remote = parameter->RemoteOf(run->task);
+      if (!remote.ok()) return remote.status();
+      sending.push_back({std::move(*remote), parameter->spec.priority,
+                         ContributionOf(*run->task, static_cast<uint64_t>(*step), std::nullopt)});
     }
-    return Send(run, sending);
+    return Send(*run, sending);
   }
 };
 
 REGISTER_KERNEL_BUILDER(Name("RdmabatchPull").Device(tensorflow::DEVICE_CPU), PullKernel);
+REGISTER_KERNEL_BUILDER(Name("RdmabatchRelease").Device(tensorflow::DEVICE_CPU), ReleaseKernel);
 REGISTER_KERNEL_BUILDER(Name("RdmabatchPush").Device(tensorflow::DEVICE_CPU), PushKernel);
 REGISTER_KERNEL_BUILDER(Name("RdmabatchPushNothing").Device(tensorflow::DEVICE_CPU),
                         PushNothingKernel);

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 # What a variable is multiplied with for its gradient: it neither vanishes nor overflows.
 RATE = 1e-6
+LEARNING_RATE = 1e-3
 
 
 @dataclass
@@ -20,13 +21,18 @@ class Program:
     Parameters
     ----------
     step
-        Called in replica context.
+        Called in replica context. It needs no AutoGraph, which takes long for many variables.
     variables
         That are trained.
     """
 
     step: Callable[[], None]
     variables: Sequence[Any]
+
+    @property
+    def shapes(self) -> list[list[int]]:
+        """Of the variables."""
+        return [v.shape.as_list() for v in self.variables]
 
     @property
     def nbytes(self) -> int:
@@ -61,6 +67,7 @@ def _plain(strategy: Any, shapes: Sequence[Sequence[int]]) -> Program:
             for i, shape in enumerate(shapes)
         ]
 
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def step() -> None:
         for variable in variables:
             variable.assign_sub(variable.read_value() * RATE)
@@ -95,20 +102,63 @@ _NETWORKS = {"digits": _digits, "resnet50": _resnet50}
 def _network(strategy: Any, network: str, batch: int) -> Program:
     with strategy.scope():
         model = _NETWORKS[network]()
-        optimizer = keras.optimizers.SGD(1e-3)
+        optimizer = keras.optimizers.SGD(LEARNING_RATE)
         optimizer.build(model.trainable_variables)
-    shape, classes = model.input_shape[1:], model.output_shape[-1]
 
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def step() -> None:
-        # Made on the worker: what comes of an input pipeline is not measured.
-        images = tf.random.stateless_uniform([batch, *shape], [1, 2])
-        labels = tf.range(batch) % classes
-        with tf.GradientTape() as tape:
-            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
-                labels, model(images, training=True)
-            )
-            loss = tf.reduce_mean(losses)
-        gradients = tape.gradient(loss, model.trainable_variables)
-        optimizer.apply(gradients, model.trainable_variables)
+        optimizer.apply(_gradients(model, batch), model.trainable_variables)
 
     return Program(step, [v.value for v in model.trainable_variables])
+
+
+def _gradients(model: keras.Model, batch: int) -> list[tf.Tensor]:
+    shape, classes = model.input_shape[1:], model.output_shape[-1]
+    # Made on the worker: what comes of an input pipeline is not measured.
+    images = tf.random.stateless_uniform([batch, *shape], [1, 2])
+    labels = tf.range(batch) % classes
+    with tf.GradientTape() as tape:
+        logits = model(images, training=True)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+        loss = tf.reduce_mean(losses)
+    gradients: list[tf.Tensor] = tape.gradient(loss, model.trainable_variables)
+    return gradients
+
+
+def make_local_rounds(workers: int, network: str, batch: int) -> Callable[[int], None]:
+    """Return what trains a network of its own on each worker, without any communication.
+
+    Parameters
+    ----------
+    workers
+        Of the cluster that this process is the chief of.
+    network, batch
+        As in `make_program`.
+    """
+    devices = [f"/job:worker/replica:0/task:{i}/device:CPU:0" for i in range(workers)]
+    models = []
+    for device in devices:
+        with tf.device(device):
+            models.append(_NETWORKS[network]())
+
+    @tf.function  # type: ignore[untyped-decorator]
+    def rounds(count: tf.Tensor) -> None:
+        for device, model in zip(devices, models, strict=True):
+            with tf.device(device):
+                steps(model)(count)
+
+    def steps(model: keras.Model) -> Any:
+        @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+        def step() -> None:
+            gradients = _gradients(model, batch)
+            for variable, gradient in zip(model.trainable_variables, gradients, strict=True):
+                variable.value.assign_sub(LEARNING_RATE * gradient)
+
+        @tf.function  # type: ignore[untyped-decorator]
+        def run(count: tf.Tensor) -> None:
+            for _ in tf.range(count):
+                step()
+
+        return run
+
+    return lambda count: rounds(tf.constant(count))

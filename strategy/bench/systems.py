@@ -14,16 +14,19 @@ from tf_rdmabatch.strategy.strategy import ParameterServerStrategy
 ROUNDS_PER_CALL = 32
 
 
+Rounds = Callable[[int], None]
+
+
 class System(Protocol):
     """Runs steps on all workers."""
 
     strategy: Any
 
-    def prepare(self, step: Callable[[], None]) -> None:
-        """Make ready to run `step`, a replica's function."""
+    def prepare(self, step: Callable[[], None]) -> Rounds:
+        """Return what runs rounds of `step`, a replica's function.
 
-    def run(self, rounds: int) -> None:
-        """Have each worker run a step that many times, on average; return when all are done."""
+        It has each worker run the step that many times, on average, and returns when all are done.
+        """
 
 
 class Rdmabatch:
@@ -38,21 +41,20 @@ class Rdmabatch:
     def __init__(self, workers: int) -> None:
         self.strategy = ParameterServerStrategy(num_virtual_replicas=workers)
 
-    def prepare(self, step: Callable[[], None]) -> None:
-        """Make ready to run `step`, a replica's function."""
+    def prepare(self, step: Callable[[], None]) -> Rounds:
+        """Return what runs synchronous rounds of `step`, a replica's function."""
         strategy = self.strategy
 
         @tf.function  # type: ignore[untyped-decorator]
-        def rounds(count: tf.Tensor) -> None:
+        def some(count: tf.Tensor) -> None:
             for _ in tf.range(count):
                 strategy.run(step)
 
-        self._rounds = rounds
+        def run(rounds: int) -> None:
+            for done in range(0, rounds, ROUNDS_PER_CALL):
+                some(tf.constant(min(ROUNDS_PER_CALL, rounds - done)))
 
-    def run(self, rounds: int) -> None:
-        """Run synchronous rounds."""
-        for done in range(0, rounds, ROUNDS_PER_CALL):
-            self._rounds(tf.constant(min(ROUNDS_PER_CALL, rounds - done)))
+        return run
 
 
 class Stock:
@@ -71,21 +73,20 @@ class Stock:
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(self.strategy)
         self._workers = workers
 
-    def prepare(self, step: Callable[[], None]) -> None:
-        """Make ready to run `step`, a replica's function."""
+    def prepare(self, step: Callable[[], None]) -> Rounds:
+        """Return what schedules steps for all workers and waits for them."""
         strategy = self.strategy
 
         @tf.function  # type: ignore[untyped-decorator]
         def one() -> None:
             strategy.run(step)
 
-        self._step = one
+        def run(rounds: int) -> None:
+            for _ in range(rounds * self._workers):
+                self._coordinator.schedule(one)
+            self._coordinator.join()
 
-    def run(self, rounds: int) -> None:
-        """Schedule a step for each worker and round, and wait for all."""
-        for _ in range(rounds * self._workers):
-            self._coordinator.schedule(self._step)
-        self._coordinator.join()
+        return run
 
 
 SYSTEMS: dict[str, Callable[[int], System]] = {"tf_rdmabatch": Rdmabatch, "stock": Stock}

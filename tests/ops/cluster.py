@@ -68,21 +68,25 @@ class Job:
             address = ops.configure("ps:0", TOKEN, **options)
         for index, device in enumerate(self.workers):
             with tf.device(device):
-                ops.configure(f"worker:{index}", TOKEN, **options)
+                ops.configure(f"worker:{index}", TOKEN, contributor=index, **options)
                 ops.connect({"ps:0": address}, timeout=20)
 
     def handles(
-        self, name: str, dtype: Any, shape: Any, **options: Any
+        self, name: str, dtype: Any, shape: Any
     ) -> tuple[ops.ParameterHandle, list[ops.ParameterHandle]]:
         """Return the server's handle and the workers'."""
-        served = ops.parameter_handle(name, dtype, shape, server="ps:0", device=self.server)
-        pulled = [
-            ops.parameter_handle(
-                name, dtype, shape, server="ps:0", device=device, contributor=index, **options
-            )
-            for index, device in enumerate(self.workers)
-        ]
-        return served, pulled
+        return self.handles_of(ops.parameter(name, dtype, shape, server="ps:0"))
+
+    def handles_of(
+        self, parameter: ops.Parameter
+    ) -> tuple[ops.ParameterHandle, list[ops.ParameterHandle]]:
+        """Return the server's handle of a parameter and the workers'."""
+        return parameter.handle(self.server), [parameter.handle(d) for d in self.workers]
+
+    def serve(self, *handles: ops.ParameterHandle, contributors: int, **options: Any) -> None:
+        """Serve the parameters of these handles."""
+        with tf.device(self.server):
+            ops.serve([h.parameter for h in handles], contributors, **options)
 
     def on(self, worker: int, value: Any) -> Any:
         """Return the value on a worker's device."""

@@ -21,7 +21,7 @@ def main(task: str) -> dict[str, Any]:
     job = Job()
     job.start()
     served, pulled = job.handles("w", "float32", [3])
-    ops.serve(served, contributors=2)
+    job.serve(served, contributors=2)
     ops.publish(served, tf.ones([3]), 1)
 
     def round_of_survivors() -> Any:

@@ -57,7 +57,7 @@ def test_a_python_engine_serves_the_ops() -> None:
         served = server.serve("w", np.arange(5, dtype=np.float32))
         ops.configure("worker:0", "a token")
         ops.connect({"ps:0": server.listen()}, timeout=10)
-        handle = ops.parameter_handle("w", "float32", [5], server="ps:0")
+        handle = ops.parameter("w", "float32", [5], server="ps:0").handle()
         value = ops.pull(handle, 1)
         assert value.numpy().tolist() == [0, 1, 2, 3, 4]
         ops.push(handle, value * 2, 1)

@@ -33,7 +33,7 @@ def test_every_dtype_and_shape(job: Job, dtype: str) -> None:
     for number, shape in enumerate(SHAPES):
         served, (a, b) = job.handles(f"w{number}", dtype, shape)
         value = count(shape, dtype)
-        ops.serve(served, contributors=2)
+        job.serve(served, contributors=2)
         ops.publish(served, value, 1)
         pulled = ops.pull(a, 1)
         assert pulled.dtype == dtype
@@ -57,7 +57,7 @@ def test_a_training_loop_in_one_function(
     served, pulled = job.handles("w", "float32", shape)
     with tf.device(job.server):
         weights = tf.Variable(initial)
-    ops.serve(served, contributors=2, versions=versions)
+    job.serve(served, contributors=2, versions=versions)
     ops.publish(served, weights.read_value(), 1)
 
     @tf.function
@@ -81,23 +81,44 @@ def test_a_training_loop_in_one_function(
     equal(ops.pull(pulled[1], 31), weights)
 
 
-def test_many_parameters_in_one_op(job: Job) -> None:
-    shapes = [(1 + i % 5, 1 + i % 70) for i in range(200)]
-    handles = [job.handles(f"w{i}", "float32", shape) for i, shape in enumerate(shapes)]
-    served = [h[0] for h in handles]
-    pulled = [[h[1][worker] for h in handles] for worker in range(2)]
-    values = [count(shape, "float32") for shape in shapes]
-    ops.serve(served, contributors=2)
-    ops.publish_many(served, values, 1)
+def test_a_pack(job: Job) -> None:
+    shapes = [(), (0, 3), *((1 + i % 5, 1 + i % 70) for i in range(200))]
+    served, pulled = job.handles_of(ops.pack("w", "float16", shapes, server="ps:0"))
+    values = [count(shape, "float16") for shape in shapes]
+    job.serve(served, contributors=2)
+    ops.publish(served, values, 1)
 
     @tf.function
-    def step() -> list[Any]:
-        for worker in range(2):
-            ops.push_many(pulled[worker], ops.pull_many(pulled[worker], 1), 1)
-        return ops.collect_many(served, 1)
+    def step(micro_steps: Any) -> list[Any]:
+        for handle in pulled:
+            tensors = ops.pull(handle, 1)
+            for number in tf.range(micro_steps):
+                ops.push(handle, tensors, 1, number, micro_steps)
+        totals: list[Any] = ops.collect(served, 1)
+        return totals
 
-    for total, value in zip(step(), values, strict=True):
-        equal(total, 2 * value)
+    for total, value in zip(step(tf.constant(3)), values, strict=True):
+        equal(total, 6 * value)
+
+
+def test_a_pack_of_variables_is_published_in_place(job: Job) -> None:
+    shapes = [(50000,), (), (7, 3)]
+    served, (a, _) = job.handles_of(ops.pack("w", "float32", shapes, server="ps:0"))
+    job.serve(served, contributors=1)
+    with tf.device(job.server):
+        variables = [tf.Variable(tf.zeros(shape)) for shape in shapes]
+
+        @tf.function
+        def update(version: Any) -> None:
+            for variable in variables:
+                variable.assign_add(tf.ones(variable.shape))
+            ops.publish_variable(served, variables, version)
+
+        for version in range(1, 4):
+            update(tf.constant(version))
+            for value, shape in zip(ops.pull(a, version), shapes, strict=True):
+                equal(value, np.full(shape, float(version)))
+        assert ops.stats()["in_place"] == 2
 
 
 # With a thread for each wait they would need eight hundred.
@@ -106,7 +127,7 @@ def test_waits_end_whatever_their_order(job: Job) -> None:
     number = 400
     handles = [job.handles(f"w{i}", "float32", [4]) for i in range(number)]
     served = [h[0] for h in handles]
-    ops.serve(served, contributors=2)
+    job.serve(*served, contributors=2)
 
     @tf.function
     def step() -> Any:
@@ -125,7 +146,7 @@ def test_waits_end_whatever_their_order(job: Job) -> None:
 
 def test_micro_steps_are_summed_before_they_are_sent(job: Job) -> None:
     served, pulled = job.handles("w", "float32", [20000])
-    ops.serve(served, contributors=2)
+    job.serve(served, contributors=2)
 
     @tf.function
     def worker(index: int, step: Any, micro_steps: Any) -> None:
@@ -147,7 +168,7 @@ def test_micro_steps_are_summed_before_they_are_sent(job: Job) -> None:
 
 def test_what_was_pushed_may_change_afterwards(job: Job) -> None:
     served, (a, b) = job.handles("w", "float32", [50000])
-    ops.serve(served, contributors=2)
+    job.serve(served, contributors=2)
     with tf.device(job.workers[0]):
         variable = tf.Variable(tf.ones([50000]))
 
@@ -169,7 +190,7 @@ def test_what_was_pushed_may_change_afterwards(job: Job) -> None:
 @pytest.mark.parametrize("allotment", [(2, 2), (3, 1), (0, 4), (4, 0)])
 def test_the_first_replica_wins(job: Job, allotment: tuple[int, int]) -> None:
     served, pulled = job.handles("w", "int64", [3])
-    ops.serve(served, contributors=2)
+    job.serve(served, contributors=2)
     replica = 0
     for worker, micro_steps in enumerate(allotment):
         first = replica
@@ -193,7 +214,7 @@ def test_the_first_replica_wins(job: Job, allotment: tuple[int, int]) -> None:
 
 def test_where_nobody_contributes_the_sum_is_zero(job: Job) -> None:
     served, (a, b) = job.handles("w", "float32", [5])
-    ops.serve(served, contributors=2)
+    job.serve(served, contributors=2)
     for step in (1, 2):
         ops.push_nothing([a], step)
         ops.push_nothing(b, step)
@@ -202,7 +223,7 @@ def test_where_nobody_contributes_the_sum_is_zero(job: Job) -> None:
 
 def test_what_was_pulled_without_a_copy_stays_what_it_was(job: Job) -> None:
     served, (a, _) = job.handles("w", "float32", [50000])
-    ops.serve(served, contributors=1, versions=2)
+    job.serve(served, contributors=1, versions=2)
     kept = []
     for version in range(1, 8):
         with tf.device(job.server):
@@ -223,7 +244,7 @@ def test_what_was_pulled_without_a_copy_stays_what_it_was(job: Job) -> None:
 
 def test_a_variable_is_published_in_place(job: Job) -> None:
     served, (a, _) = job.handles("w", "float32", [50000])
-    ops.serve(served, contributors=1)
+    job.serve(served, contributors=1)
     with tf.device(job.server):
         variable = tf.Variable(tf.zeros([50000]))
 
@@ -250,7 +271,7 @@ def test_a_variable_is_published_in_place(job: Job) -> None:
 
 def test_asynchronous_contributions_are_summed_as_they_come(job: Job) -> None:
     served, (a, b) = job.handles("w", "float32", [4])
-    ops.serve(served, contributors=2, consistency="asp")
+    job.serve(served, contributors=2, consistency="asp")
     ops.publish(served, tf.zeros([4]), 1)
     equal(ops.collect(served, 1), np.zeros(4))
     for _ in range(3):
@@ -269,7 +290,7 @@ def test_shapes_are_known_when_a_function_is_traced(job: Job) -> None:
 
     @tf.function
     def step() -> list[Any]:
-        return [*ops.pull_many([a, b], 1), ops.collect(served, 1), ops.collect(scalar, 1)]
+        return [ops.pull(a, 1), ops.pull(b, 1), ops.collect(served, 1), ops.collect(scalar, 1)]
 
     graph = step.get_concrete_function()
     assert [t.shape.as_list() for t in graph.outputs] == [[5, 6], [], [5, 6], []]

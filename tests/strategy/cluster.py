@@ -60,7 +60,11 @@ class Runner:
             for index in range(count):
                 self.start_task(job, index)
         self._arguments = ["runner", kind, str(replicas)]
-        self.start_chief()
+        try:
+            self.start_chief()
+        except CaseError:
+            self.close()
+            raise
 
     def start_chief(self) -> None:
         self.chief = self._process("chief", 0, self._arguments, pipes=True)
@@ -176,3 +180,23 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 # Kind, replicas, workers, servers.
 MakeRunner = Callable[..., Runner]
+
+
+def compare(
+    runners: MakeRunner,
+    case: str,
+    workers: int = 2,
+    servers: int = 1,
+    replicas: int = 4,
+    reference: str = "mirrored",
+    rtol: float = 2e-5,
+    kind: str = "cluster",
+    **options: Any,
+) -> None:
+    """Compare what a case returns on a cluster with what it returns in a reference process."""
+    found = runners(kind, replicas, workers, servers).run(case, **options)
+    expected = runners(reference, replicas).run(case, **options)
+    assert sorted(found) == sorted(expected)
+    for name, value in expected.items():
+        scale = max(float(np.abs(value).max(initial=0)), 1e-6)
+        np.testing.assert_allclose(found[name], value, rtol=rtol, atol=rtol * scale, err_msg=name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib.util
 import math
 import tempfile
 from pathlib import Path
@@ -15,6 +16,8 @@ import tensorflow as tf
 from tests.strategy.keras_cases import data, results
 
 ROWS, BATCH = 88, 16
+# Its callback needs a package that TensorFlow does not bring.
+TENSORBOARD = importlib.util.find_spec("tensorboard") is not None
 
 
 def small(strategy: Any, optimizer: Any = None, **options: Any) -> Any:
@@ -48,6 +51,7 @@ def callbacks(strategy: Any, steps_per_execution: int = 1) -> dict[str, Any]:
         with strategy.scope():
             ema = keras.optimizers.SGD(0.05, use_ema=True, ema_momentum=0.8)
         model = small(strategy, ema, metrics=["mae"], steps_per_execution=steps_per_execution)
+        board = [keras.callbacks.TensorBoard(folder / "board")] if TENSORBOARD else []
         # Validation data that no training fits: the loss rises, early stopping and plateau act.
         history = model.fit(
             batches(x, y),
@@ -60,8 +64,8 @@ def callbacks(strategy: Any, steps_per_execution: int = 1) -> dict[str, Any]:
                 keras.callbacks.EarlyStopping("val_loss", patience=3, restore_best_weights=True),
                 keras.callbacks.ReduceLROnPlateau("val_loss", patience=2, factor=0.5),
                 keras.callbacks.CSVLogger(folder / "log.csv"),
-                keras.callbacks.TensorBoard(folder / "board", update_freq="epoch"),
                 keras.callbacks.SwapEMAWeights(swap_on_epoch=True),
+                *board,
             ],
         )
         with (folder / "log.csv").open() as log:
@@ -114,7 +118,10 @@ class _Sequence(keras.utils.PyDataset):
 
 
 def inputs(strategy: Any) -> dict[str, Any]:
-    """The same model trained on each kind of input in turn."""
+    """The same model trained on each kind of input in turn.
+
+    Keras under any strategy takes batches from a generator before it trains: that is for predict.
+    """
     x, y = data(ROWS)
     model = small(strategy, metrics=["mae"], weighted_metrics=["mse"])
     options = tf.data.Options()
@@ -130,7 +137,6 @@ def inputs(strategy: Any) -> dict[str, Any]:
     weighted = tf.data.Dataset.from_tensor_slices((x, y, weights)).batch(BATCH)
     kinds: dict[str, Any] = {
         "sequence": {"x": _Sequence(x, y)},
-        "generator": {"x": generate()},
         "options": {"x": batches(x, y).with_options(options)},
         "repeated": {"x": batches(x, y).repeat(), "steps_per_epoch": 3, "epochs": 2},
         "no remainder": {"x": tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH, True)},
@@ -145,6 +151,22 @@ def inputs(strategy: Any) -> dict[str, Any]:
     evaluated = model.evaluate(_Sequence(x, y), verbose=0)
     predicted = model.predict(generate(), verbose=0)
     return results(model, evaluated=np.asarray(evaluated), predicted=predicted, **found)
+
+
+def unknown_size(strategy: Any) -> dict[str, Any]:
+    """The end of a dataset of unknown size is no step: neither a number nor an update."""
+    x, y = data(ROWS)
+    found = {}
+    for name, dataset in {
+        "known": batches(x, y),
+        "unknown": batches(x, y).filter(lambda *_: True),
+    }.items():
+        model = small(strategy)
+        history = model.fit(dataset, epochs=3, verbose=0)
+        found[name] = np.concatenate([w.ravel() for w in model.get_weights()])
+        found[f"{name} loss"] = np.asarray(history.history["loss"])
+        found[f"{name} steps"] = model.optimizer.iterations.numpy()
+    return found
 
 
 def batch_methods(strategy: Any, **options: Any) -> dict[str, Any]:
@@ -224,8 +246,8 @@ def overflow(strategy: Any) -> dict[str, Any]:
         found = {}
         for step, factor in enumerate([1.0, 1e6, 1.0, 1.0, 1.0]):
             model.train_on_batch(x * np.float32(factor), y)
-            found[f"scale {step}"] = np.asarray(float(optimizer.dynamic_scale))
-            found[f"steps {step}"] = np.asarray(int(optimizer.inner_optimizer.iterations))
+            found[f"scale {step}"] = optimizer.dynamic_scale.numpy()
+            found[f"steps {step}"] = optimizer.inner_optimizer.iterations.numpy()
             found[f"kernel {step}"] = model.layers[0].kernel.numpy()
         return results(model) | found
     finally:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.strategy.cluster import MakeRunner
-from tests.strategy.test_equality import compare
+from tests.strategy.cluster import MakeRunner, compare
 
 pytestmark = pytest.mark.timeout(600)
 

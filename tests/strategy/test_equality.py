@@ -4,31 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
-from tests.strategy.cluster import MakeRunner
+from tests.strategy.cluster import MakeRunner, compare
 
 pytestmark = pytest.mark.timeout(600)
-
-
-def compare(
-    runners: MakeRunner,
-    case: str,
-    workers: int = 2,
-    servers: int = 1,
-    replicas: int = 4,
-    reference: str = "mirrored",
-    rtol: float = 2e-5,
-    kind: str = "cluster",
-    **options: Any,
-) -> None:
-    found = runners(kind, replicas, workers, servers).run(case, **options)
-    expected = runners(reference, replicas).run(case, **options)
-    assert sorted(found) == sorted(expected)
-    for name, value in expected.items():
-        scale = max(float(np.abs(value).max(initial=0)), 1e-6)
-        np.testing.assert_allclose(found[name], value, rtol=rtol, atol=rtol * scale, err_msg=name)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +103,7 @@ def test_model(runners: MakeRunner, case: str) -> None:
     compare(runners, f"keras_cases:{case}", allotment=[1, 3])
 
 
-@pytest.mark.parametrize("case", ["raw", "reductions", "saved", "written_by_chief"])
+@pytest.mark.parametrize("case", ["raw", "reductions", "saved", "saved_metric", "written_by_chief"])
 def test_loop(runners: MakeRunner, case: str) -> None:
     compare(runners, f"loop_cases:{case}", allotment=[1, 3])
 

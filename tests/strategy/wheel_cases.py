@@ -25,7 +25,6 @@ SUITES = {
     "DistributeTest": "keras.src.backend.tensorflow.distribute_test",
     "OptimizerDistributeTest": "keras.src.backend.tensorflow.optimizer_distribute_test",
     "SwapEMAWeightsTest": "keras.src.callbacks.swap_ema_weights_test",
-    "VariableNumpyValueAndAssignmentTest": "keras.src.backend.common.variables_test",
 }
 # What tf.distribute's tests call with a strategy, and not helpers.
 _LIBRARY_CASE = re.compile(r"_test(?!_input_fn_iter|_collective_comms)")
@@ -38,12 +37,12 @@ class _Elements:
         self._strategy = strategy
         input_context = tf.distribute.InputContext(1, 0, strategy.num_replicas_in_sync)
         self._dataset = dataset_fn(input_context)
-        self.initializer: list[Any] = []
-        self.initialize()
 
     def initialize(self) -> list[Any]:
         self._elements = iter(self._dataset)
         return []
+
+    initializer = property(initialize)
 
     def get_next(self) -> Any:
         return self._strategy.experimental_distribute_values_from_function(

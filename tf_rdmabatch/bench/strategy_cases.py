@@ -29,12 +29,22 @@ class Work:
     request: dict[str, Any]
     selected: bool = True
 
+    @property
+    def has_parts(self) -> bool:
+        """Whether computing and communicating can be run one without the other."""
+        return "network" in self.request
+
 
 def _shapes(count: int, *shape: int) -> dict[str, Any]:
     return {"shapes": [list(shape)] * count}
 
 
 _MIB = (1 << 20) // 4
+# A network's round, and its parts, each alone.
+PARTS = ("compute", "communication")
+_DIGITS = {"network": "digits", "batch": 32}
+TRACE = "trace"
+TRACED_WORKERS = (1, 2, 4, 8)
 
 WORKS = {
     work.name: work
@@ -46,12 +56,18 @@ WORKS = {
         Work(
             "digits",
             "the network of examples/keras_digits.py, 32 images a step",
-            {"network": "digits", "batch": 32},
+            _DIGITS,
         ),
         Work(
             "resnet50",
             "Keras's ResNet50 (100 MB), 8 images of 32 x 32 a step; slow",
             {"network": "resnet50", "batch": 8},
+            selected=False,
+        ),
+        Work(
+            TRACE,
+            "the graph of a round of digits, for 1, 2, 4 and 8 workers; nothing is run",
+            _DIGITS,
             selected=False,
         ),
     )

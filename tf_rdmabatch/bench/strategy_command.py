@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import signal
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tf_rdmabatch.bench.arguments import integer, names, seconds
 from tf_rdmabatch.bench.report import require_matplotlib, write_json
-from tf_rdmabatch.bench.strategy_cases import SYSTEMS, WORKS
-from tf_rdmabatch.bench.strategy_measure import QUIET_LOAD, Setting, measure_work
-from tf_rdmabatch.bench.strategy_report import print_table, write_plot
+from tf_rdmabatch.bench.strategy_cases import SYSTEMS, TRACE, TRACED_WORKERS, WORKS, Work
+from tf_rdmabatch.bench.strategy_measure import QUIET_LOAD, Setting, measure_work, trace_work
+from tf_rdmabatch.bench.strategy_report import print_tables, write_plot
 from tf_rdmabatch.cli import CommandError
 
 _EPILOG = """\
@@ -30,7 +31,9 @@ the steps scheduled by a ClusterCoordinator ahead of time. Each task is a proces
 (workers, servers and the chief). Both jobs exist at the same time and run in turn. GB/s counts what
 is pulled and pushed, CPU time is that of all processes of the job, others is what all other
 processes took meanwhile, in cores. Figures are medians of the quiet runs (others below {quiet:g});
-of all, where none was quiet. Under faster and CPU stand steps/s and CPU time against stock's.
+of all, where none was quiet. Under faster and CPU stand steps/s and CPU time against stock's. A
+network's training also runs without communication, and its communication without the network: what
+both take more than the round was hidden.
 """
 
 
@@ -78,8 +81,10 @@ def run(options: argparse.Namespace) -> int:
     setting = Setting(
         options.system, options.workers, options.servers, options.repeat, options.seconds
     )
+    # Ends the jobs too.
+    signal.signal(signal.SIGTERM, _exit)
     rows = _measure([WORKS[name] for name in options.work], setting)
-    print_table(rows, Console(width=None if sys.stdout.isatty() else 200))
+    print_tables(rows, Console(width=None if sys.stdout.isatty() else 200))
     if options.json is not None:
         write_json(rows, options.json)
     if options.plot is not None:
@@ -87,7 +92,11 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _measure(works: list[Any], setting: Setting) -> list[dict[str, Any]]:
+def _exit(number: int, _: object) -> NoReturn:
+    raise SystemExit(128 + number)
+
+
+def _measure(works: list[Work], setting: Setting) -> list[dict[str, Any]]:
     console = Console(stderr=True)
     progress = Progress(
         TextColumn("{task.description}"),
@@ -99,17 +108,21 @@ def _measure(works: list[Any], setting: Setting) -> list[dict[str, Any]]:
         disable=not console.is_terminal,
     )
     # A start and the runs of each work.
-    steps = 1 + setting.repeat * len(setting.systems)
+    runs = 1 + setting.repeat * len(setting.systems)
+    steps = [len(TRACED_WORKERS) if work.name == TRACE else runs for work in works]
     rows = []
     with progress:
-        bar = progress.add_task("", total=steps * len(works))
-        for i, work in enumerate(works):
-            begun = iter(range(i * steps, (i + 1) * steps))
-            rows += measure_work(
-                work,
-                setting,
-                lambda what, begun=begun: progress.update(  # type: ignore[misc]
-                    bar, description=what, completed=next(begun)
-                ),
-            )
+        bar = progress.add_task("", total=sum(steps))
+        begun = -1
+
+        def advance(what: str) -> None:
+            nonlocal begun
+            begun += 1
+            progress.update(bar, description=what, completed=begun)
+
+        for work in works:
+            if work.name == TRACE:
+                rows += trace_work(work, TRACED_WORKERS, setting.servers, advance)
+            else:
+                rows += measure_work(work, setting, advance)
     return rows

@@ -20,7 +20,7 @@ from tf_rdmabatch.bench.cpu_time import descendants
 from tf_rdmabatch.cli import CommandError
 
 # A first step may take long to trace; later ones are as long as was asked, or as one step.
-SETUP_SECONDS = 300.0
+SETUP_SECONDS = 600.0
 RUN_SECONDS = 120.0
 END_SECONDS = 30.0
 SHOWN_LINES = 20
@@ -90,11 +90,13 @@ class StrategyJob:
         self.processes = descendants(self._process.pid)
         return answer
 
-    def run(self, seconds: float) -> dict[str, Any]:
-        """Run steps for about so many seconds, and return what was done."""
+    def run(self, seconds: float, part: str = "whole") -> dict[str, Any]:
+        """Run steps, or a part of each, for about so many seconds, and return what was done."""
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(json.dumps({"seconds": seconds}).encode() + b"\n")
+            self._process.stdin.write(
+                json.dumps({"part": part, "seconds": seconds}).encode() + b"\n"
+            )
             self._process.stdin.flush()
         except BrokenPipeError:
             raise self._ended() from None

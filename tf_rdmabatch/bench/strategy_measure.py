@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tf_rdmabatch.bench.cpu_time import machine_seconds, processes_seconds
-from tf_rdmabatch.bench.strategy_cases import Work
+from tf_rdmabatch.bench.strategy_cases import PARTS, Work
 from tf_rdmabatch.bench.strategy_job import StrategyJob
 
 # A run counts as quiet while other processes took less than this of the machine, in cores.
@@ -20,6 +20,10 @@ QUIET_LOAD = 0.1
 WARM_UP = 0.25
 
 FIGURES = ("steps_per_s", "gb_per_s", "cpu_s_per_gb", "cpu_s_per_step", "other_load")
+# Of networks.
+PART_FIGURES = ("round_s", "compute_s", "communication_s", "hidden_share")
+# Of graphs.
+TRACE_FIGURES = ("trace_s", "trace_cpu_s", "graph_nodes", "graph_functions")
 
 
 @dataclass(frozen=True)
@@ -63,20 +67,51 @@ def measure_work(
         }
         advance(f"{work.name} starts")
         nbytes = {system: job.wait_ready()["nbytes"] for system, job in jobs.items()}
+        parts = PARTS if work.has_parts else ()
         for job in jobs.values():
-            job.run(WARM_UP * setting.seconds)
+            for part in ("whole", *parts):
+                job.run(WARM_UP * setting.seconds, part)
         own = [os.getpid(), *(pid for job in jobs.values() for pid in job.processes)]
         runs: dict[str, list[dict[str, float]]] = {system: [] for system in jobs}
         for _ in range(setting.repeat):
             for system, job in jobs.items():
                 advance(f"{work.name} {system}")
-                runs[system].append(_run(job, setting.seconds, nbytes[system], own))
+                figures = _run(job, setting.seconds, nbytes[system], own)
+                if parts:
+                    figures |= _run_parts(job, setting, figures["steps_per_s"])
+                runs[system].append(figures)
     return [
         {"work": work.name, "system": system, "workers": setting.workers}
         | {"servers": setting.servers, "bytes_per_step": nbytes[system]}
+        | dict.fromkeys(TRACE_FIGURES)
         | summarise(runs[system])
         for system in jobs
     ]
+
+
+def trace_work(
+    work: Work, worker_counts: Sequence[int], servers: int, advance: Callable[[str], None]
+) -> list[dict[str, Any]]:
+    """Have the graph of a round made for each number of workers, and return a row for each.
+
+    Parameters
+    ----------
+    work
+        Whose step.
+    worker_counts, servers
+        Of the clusters.
+    advance
+        Called before each with what is done.
+    """
+    rows = []
+    nothing = dict.fromkeys((*FIGURES, *PART_FIGURES, "spread", "bytes_per_step"))
+    request = {"system": "tf_rdmabatch", "work": work.request, "trace": True}
+    for workers in worker_counts:
+        advance(f"{work.name} {workers} workers")
+        with StrategyJob(f"{work.name} with {workers} workers", request, workers, servers) as job:
+            row = {"work": work.name, "system": "tf_rdmabatch", "workers": workers}
+            rows.append(row | {"servers": servers} | nothing | job.wait_ready())
+    return rows
 
 
 def _run(job: StrategyJob, seconds: float, nbytes: int, own: Sequence[int]) -> dict[str, float]:
@@ -98,6 +133,17 @@ def _run(job: StrategyJob, seconds: float, nbytes: int, own: Sequence[int]) -> d
     }
 
 
+def _run_parts(job: StrategyJob, setting: Setting, steps_per_s: float) -> dict[str, float]:
+    """Return the time of a round, of its parts alone, and how much of communication was hidden."""
+    figures = {"round_s": setting.workers / steps_per_s}
+    for part in PARTS:
+        done = job.run(setting.seconds / 2, part)
+        figures[f"{part}_s"] = done["seconds"] * setting.workers / done["steps"]
+    hidden = sum(figures[f"{part}_s"] for part in PARTS) - figures["round_s"]
+    figures["hidden_share"] = min(1.0, max(0.0, hidden / figures["communication_s"]))
+    return figures
+
+
 def summarise(runs: Sequence[dict[str, float]]) -> dict[str, Any]:
     """Return the medians over the quiet runs, or over all where none was.
 
@@ -114,12 +160,14 @@ def summarise(runs: Sequence[dict[str, float]]) -> dict[str, Any]:
     """
     quiet = [run for run in runs if run["other_load"] < QUIET_LOAD]
     counted = quiet or runs
-    medians = {name: statistics.median(run[name] for run in counted) for name in FIGURES}
+    names = [name for name in (*FIGURES, *PART_FIGURES) if name in runs[0]]
+    medians = {name: statistics.median(run[name] for run in counted) for name in names}
     spread = {}
     for name, median in medians.items():
         values = [run[name] for run in counted]
         spread[name] = (max(values) - min(values)) / median if median else 0.0
     return {
+        **dict.fromkeys(PART_FIGURES),
         **medians,
         "spread": spread,
         "seconds": statistics.median(run["seconds"] for run in counted),

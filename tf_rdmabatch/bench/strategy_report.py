@@ -18,8 +18,48 @@ _COMPARED = (
     ("CPU ms/step", "cpu_s_per_step", False),
 )
 
+# Title, key, factor.
+_PARTS = (
+    ("round ms", "round_s", 1e3),
+    ("compute alone ms", "compute_s", 1e3),
+    ("communication alone ms", "communication_s", 1e3),
+    ("of it hidden %", "hidden_share", 1e2),
+)
+_GRAPH = (
+    ("trace s", "trace_s", 1),
+    ("trace CPU s", "trace_cpu_s", 1),
+    ("nodes", "graph_nodes", 1),
+    ("functions", "graph_functions", 1),
+)
 
-def print_table(rows: Sequence[Row], console: Console) -> None:
+
+def print_tables(rows: Sequence[Row], console: Console) -> None:
+    """Print what was measured: steps, the parts of networks' rounds, graphs."""
+    measured = [row for row in rows if row["steps_per_s"] is not None]
+    if measured:
+        _print_steps(measured, console)
+    if networks := [row for row in measured if row["round_s"] is not None]:
+        _print_columns(networks, ("work", "system"), _PARTS, console)
+    if graphs := [row for row in rows if row["trace_s"] is not None]:
+        _print_columns(graphs, ("work", "workers"), _GRAPH, console)
+
+
+def _print_columns(
+    rows: Sequence[Row],
+    names: Sequence[str],
+    columns: Sequence[tuple[str, str, float]],
+    console: Console,
+) -> None:
+    table = Table(*names, header_style="bold")
+    for title, _, _ in columns:
+        table.add_column(title, justify="right")
+    for row in rows:
+        figures = (format_number(scale * row[key]) for _, key, scale in columns)
+        table.add_row(*(str(row[name]) for name in names), *figures)
+    console.print(table)
+
+
+def _print_steps(rows: Sequence[Row], console: Console) -> None:
     """Print rows grouped by work; ± is half the spread of the rate."""
     table = Table(header_style="bold")
     table.add_column("work")
@@ -63,9 +103,10 @@ def write_plot(rows: Sequence[Row], path: Path) -> None:
     """Draw each figure as bars, a group for each work."""
     from matplotlib.figure import Figure  # noqa: PLC0415
 
+    rows = [row for row in rows if row["steps_per_s"] is not None]
     works = list(dict.fromkeys(row["work"] for row in rows))
     systems = list(dict.fromkeys(row["system"] for row in rows))
-    width = 0.8 / len(systems)
+    width = 0.8 / max(1, len(systems))
     figure = Figure(figsize=(14, 9), layout="constrained")
     for axes, (title, key, more) in zip(figure.subplots(2, 2).flat, _COMPARED, strict=True):
         for i, system in enumerate(systems):
@@ -78,5 +119,5 @@ def write_plot(rows: Sequence[Row], path: Path) -> None:
         axes.set_xticks(range(len(works)), works)
         axes.grid(visible=True, axis="y", alpha=0.3)
     handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(systems))
+    figure.legend(handles, labels, loc="outside lower center", ncols=max(1, len(systems)))
     save_figure(figure, path)

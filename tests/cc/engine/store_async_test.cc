@@ -128,14 +128,17 @@ TEST_P(StoreAsync, WrongStepsAndNamesEndWaitersAtOnce) {
   ASSERT_OK(server_.Serve(Spec("w", {8})));
   Pending ahead;
   server_.WhenComplete("w", 2, ahead.waiter);
-  EXPECT_TRUE(ahead.over());
-  EXPECT_EQ(ahead.Get().message(), "parameter \"w\" awaits step 1, not 2");
+  EXPECT_FALSE(ahead.over());
+  Pending behind;
+  server_.WhenComplete("w", 1, behind.waiter);
+  EXPECT_TRUE(behind.over());
+  EXPECT_EQ(behind.Get().message(), "parameter \"w\" awaits step 2, not 1");
   Pending unknown;
   server_.WhenComplete("x", 1, unknown.waiter);
   EXPECT_EQ(unknown.Get().code(), StatusCode::kNotFound);
   EXPECT_TRUE(server_.IsComplete("x", 1));
   EXPECT_EQ(server_.TakeSum("x", 1, Patience()).status().code(), StatusCode::kNotFound);
-  EXPECT_EQ(server_.TakeSum("w", 1, Deadline::After(0)).status().code(),
+  EXPECT_EQ(server_.TakeSum("w", 2, Deadline::After(0)).status().code(),
             StatusCode::kDeadlineExceeded);
 }
 
@@ -201,17 +204,18 @@ TEST_P(StoreAsync, CancelEndsWaiters) {
 
 TEST_P(StoreAsync, ARefusalEndsAWaiter) {
   Worker& worker = AddWorker();
-  ASSERT_OK(server_.Serve(Spec("w", {8})));
+  ASSERT_OK(server_.Serve(Spec("w", {8}, 2)));
   auto parameter = worker.Open("w");
   ASSERT_NE(parameter, nullptr);
   Pending version;
   worker.client->WhenVersion(*parameter, 1, version.waiter);
-  ASSERT_OK(Push(0, *parameter, 9, 1));
-  const Status refused = version.Get();
-  EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition);
-  EXPECT_NE(refused.message().find("step 9 is too far ahead"), std::string::npos);
-  // It was told; the parameter can be used as before.
   ASSERT_OK(Push(0, *parameter, 1, 1));
+  ASSERT_OK(Push(0, *parameter, 1, 1));
+  const Status refused = version.Get();
+  EXPECT_EQ(refused.code(), StatusCode::kAlreadyExists);
+  EXPECT_NE(refused.message().find("has contributed block 0 of step 1"), std::string::npos);
+  // It was told; the parameter can be used as before.
+  ASSERT_OK(worker.client->PushNothing(*parameter, 1, 1, Patience()));
   EXPECT_EQ(TakeSum("w", 1), 1);
 }
 
@@ -265,9 +269,9 @@ TEST_P(StoreAsync, NothingIsAContributionToo) {
   ASSERT_OK(PushNothing(1, *b, 4));
   EXPECT_EQ(TakeSum("w", 4), 0);
   EXPECT_EQ(server_.counters().refused, 0u);
-  // It is refused like any other.
+  // It is dropped like any other, block by block.
   ASSERT_OK(PushNothing(0, *a, 1));
-  EXPECT_TRUE(Refused(1));
+  EXPECT_TRUE(Refused(ParameterClient::Info(*a).blocks));
 }
 
 TEST_P(StoreAsync, ANothingThatIsNoneIsRefused) {

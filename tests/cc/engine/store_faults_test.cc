@@ -38,33 +38,6 @@ TEST_P(StoreFaults, APushToTheNextStepWaitsForItsTurn) {
   EXPECT_EQ(server_.counters().refused, 0u);
 }
 
-TEST_P(StoreFaults, StepsOfThePastAndOfTheFutureAreRefused) {
-  Worker& worker = AddWorker();
-  ASSERT_OK(server_.Serve(Spec("w", {8})));
-  auto parameter = worker.Open("w");
-  ASSERT_NE(parameter, nullptr);
-  Floats values(8, 1);
-  Floats sum(8);
-  for (uint64_t step = 1; step <= 3; ++step) {
-    ASSERT_OK(worker.client->Push(*parameter, step, 0, values.data(), 32, Patience()));
-    ASSERT_OK(server_.Collect("w", step, sum.data(), 32, Patience()));
-  }
-  const auto refused = [&](uint64_t step) {
-    return RefusalOf(worker, *parameter,
-                     worker.client->Push(*parameter, step, 0, values.data(), 32, Patience()));
-  };
-  const Status past = refused(2);
-  EXPECT_EQ(past.code(), StatusCode::kFailedPrecondition);
-  EXPECT_NE(past.message().find("step 2 is of the past"), std::string::npos) << past.message();
-  const Status ahead = refused(6);
-  EXPECT_NE(ahead.message().find("step 6 is too far ahead"), std::string::npos) << ahead.message();
-  EXPECT_EQ(server_.counters().refused, 2u);
-  // Neither did harm.
-  ASSERT_OK(worker.client->Push(*parameter, 4, 0, values.data(), 32, Patience()));
-  ASSERT_OK(server_.Collect("w", 4, sum.data(), 32, Patience()));
-  EXPECT_EQ(sum, values);
-}
-
 TEST_P(StoreFaults, DuplicatesAreRefused) {
   Worker& worker = AddWorker();
   ASSERT_OK(server_.Serve(Spec("w", {8}, 2)));

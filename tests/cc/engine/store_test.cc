@@ -206,7 +206,7 @@ TEST_P(StoreTest, WhatIsWrongWithACallIsSaid) {
   EXPECT_EQ(server_.Collect("x", 1, four.data(), 16, Patience()).code(), StatusCode::kNotFound);
   EXPECT_EQ(server_.Collect("w", 1, four.data(), 12, Patience()).code(),
             StatusCode::kInvalidArgument);
-  EXPECT_EQ(server_.Collect("w", 2, four.data(), 16, Patience()).code(),
+  EXPECT_EQ(server_.Collect("w", 0, four.data(), 16, Patience()).code(),
             StatusCode::kFailedPrecondition);
   EXPECT_EQ(server_.Publish("w", 0, four.data(), 16).code(), StatusCode::kInvalidArgument);
   ASSERT_OK(server_.Publish("w", 3, four.data(), 16));

@@ -3,9 +3,10 @@
 // A round of one block on the server: contributions arrive and are summed (the first is copied, the
 // others added, straight from their slots) -> complete when every contributor's block of that step
 // is in -> collected -> published under the next version. Under Consistency::kBsp a contribution
-// names its step: one of the past is refused, one of the next step waits in its slot until the
-// block was collected. Under kAsp contributions are added as they come and collected at any time.
-// The first step is 1.
+// names its step: one of a later step waits in its slot until that is the awaited one, which it is
+// once the step before was collected, or as soon as somebody collects it. Steps may be left out:
+// what came of one that was not collected is dropped, also when it comes late. Under kAsp
+// contributions are added as they come and collected at any time. The first step is 1.
 #ifndef TF_RDMABATCH_CC_ENGINE_STORE_H_
 #define TF_RDMABATCH_CC_ENGINE_STORE_H_
 
@@ -17,12 +18,14 @@
 #include "tf_rdmabatch/cc/base/clock.h"
 #include "tf_rdmabatch/cc/base/counters.h"
 #include "tf_rdmabatch/cc/base/export.h"
+#include "tf_rdmabatch/cc/base/span.h"
 #include "tf_rdmabatch/cc/base/status.h"
 #include "tf_rdmabatch/cc/base/waiter.h"
 #include "tf_rdmabatch/cc/engine/connection.h"
 #include "tf_rdmabatch/cc/engine/dtype.h"
 #include "tf_rdmabatch/cc/engine/engine.h"
 #include "tf_rdmabatch/cc/engine/message.h"
+#include "tf_rdmabatch/cc/memory/shared_view.h"
 
 namespace rdmabatch {
 
@@ -39,6 +42,13 @@ struct ParameterSpec {
   // Kept at a time, 1 or 2 (kBsp). With 2, version v can be read until v + 2 is published, and
   // Parameter views are possible; with 1, only until v + 1 is.
   uint32_t versions = 1;
+};
+
+// Of a parameter's value.
+struct PublishedPiece {
+  uint64_t offset = 0;  // bytes
+  uint64_t bytes = 0;
+  const void* data = nullptr;  // null: it lies in the published memory
 };
 
 struct ParameterInfo {
@@ -67,16 +77,17 @@ class RDMABATCH_EXPORT ParameterServer : public MessageSink {
   // that fails took nothing. kUnavailable names a contributor whose connection ended before its
   // contribution was complete; another connection may open the parameter and push in its place.
   // kAsp: whatever came since the last Collect, without a wait; then `*contributions` (optional) is
-  // how many whole pushes that was at least. kFailedPrecondition: not the step that is awaited, or
-  // another Collect of this parameter is under way.
+  // how many whole pushes that was at least. kFailedPrecondition: a step before the one that is
+  // awaited, or another Collect of this parameter is under way.
   Status Collect(const std::string& name, uint64_t step, void* destination, uint64_t bytes,
                  Deadline deadline, uint64_t* contributions = nullptr);
   // The same without a copy: the memory in which the contributions were summed. It is used again
   // once the last pointer to it is gone.
   Result<std::shared_ptr<uint8_t>> TakeSum(const std::string& name, uint64_t step,
                                            Deadline deadline);
-  // Whether Collect of `step` need not wait, or would not succeed.
-  bool IsComplete(const std::string& name, uint64_t step) const;
+  // Whether Collect of `step`, which is the awaited one from then on, need not wait, or would not
+  // succeed.
+  bool IsComplete(const std::string& name, uint64_t step);
   // Ends `waiter` once Collect of `step` need not wait, or would not succeed: from this thread when
   // it is so already, else from one of the engine's or of the store's, so `waiter` may not block.
   void WhenComplete(const std::string& name, uint64_t step, std::shared_ptr<Waiter> waiter);
@@ -85,9 +96,16 @@ class RDMABATCH_EXPORT ParameterServer : public MessageSink {
   // `source` equal to published(name) publishes in place, without a copy; a kAsp reader may then
   // have seen parts of the update before. Where two versions are kept, each is a copy.
   Status Publish(const std::string& name, uint64_t version, const void* source, uint64_t bytes);
+  // The same for pieces in ascending order; what is in none stays as it is.
+  Status Publish(const std::string& name, uint64_t version, Span<const PublishedPiece> pieces);
   // The published region's memory, for updates in place. Stays valid while the server lives.
   // kFailedPrecondition where two versions are kept.
   Result<uint8_t*> published(const std::string& name);
+  // The same memory mapped again, for values that lie in it and may be kept by others: the mapping
+  // stays as long as it is shared. `renew`: what shares the last one keeps its present value, in
+  // memory of its own, and a new one takes its place. Null where the parameter is too small to
+  // begin at a page.
+  Result<std::shared_ptr<SharedView>> PublishedView(const std::string& name, bool renew = false);
   Result<ParameterInfo> Info(const std::string& name) const;
   std::vector<std::string> names() const;
   // Ends every wait with kCancelled, those to come included.
@@ -136,7 +154,7 @@ class RDMABATCH_EXPORT ParameterClient : public MessageSink {
   Status PushNothing(Parameter& parameter, uint64_t step, uint32_t contributor, Deadline deadline);
   // Sends this contributor's blocks of `step`; returns when all of them are in slots (the memory
   // may be reused). After kDeadlineExceeded the same call goes on where it stopped. A refusal by
-  // the server (a step of the past) ends a later call on this parameter with its text.
+  // the server (a step twice) ends a later call on this parameter with its text.
   Status Push(Parameter& parameter, uint64_t step, uint32_t contributor, const void* source,
               uint64_t bytes, Deadline deadline);
   // Waits until `version` (or a later one) of each block is published and reads it with one-sided
@@ -146,8 +164,9 @@ class RDMABATCH_EXPORT ParameterClient : public MessageSink {
   // kAsp: consistent per block (sequence lock).
   Status Pull(Parameter& parameter, uint64_t version, void* destination, uint64_t bytes,
               Deadline deadline, const Region* region = nullptr, uint64_t* got = nullptr);
-  // Where a version lies in shared memory, whole pages: null when it does not (any more), or when
-  // the server keeps but one version. It stays there until version + 2 is published.
+  // Where a version, or where one is kept a later one, lies in shared memory, whole pages: null
+  // when it does not (any more). It stays as it is until it is updated in place, or version + 2 is
+  // published where two versions are kept.
   const uint8_t* Shared(const Parameter& parameter, uint64_t version) const;
   Status WaitVersion(Parameter& parameter, uint64_t version, Deadline deadline);
   // Whether WaitVersion would return at once.

@@ -77,8 +77,10 @@ bool ParameterClient::HasVersion(const Parameter& parameter, uint64_t version) c
 }
 
 const uint8_t* ParameterClient::Shared(const Parameter& p, uint64_t version) const {
-  if (p.remote.direct() == nullptr || p.layout.versions == 1 || p.info.bytes < kMinViewBytes) {
-    return nullptr;
+  const bool bsp = p.info.spec.consistency == Consistency::kBsp;
+  if (p.remote.direct() == nullptr || !bsp || p.info.bytes < kMinViewBytes) return nullptr;
+  if (p.layout.versions == 1) {
+    return p.Version() >= version ? p.remote.direct() + p.layout.DataOf(0) : nullptr;
   }
   for (uint32_t b = 0; b < p.info.blocks; ++b) {
     if (p.WordOf(version, b)->load(std::memory_order_acquire) != 2 * version) return nullptr;

@@ -27,13 +27,6 @@ Status Contended(const std::string& name) {
   return Quoted(StatusCode::kFailedPrecondition, name, "is being collected by another thread");
 }
 
-Status CheckStep(const ServedParameter& p, uint64_t step) {
-  const uint64_t awaited = p.step.load(std::memory_order_acquire);
-  if (step == awaited) return Status::Ok();
-  return Quoted(StatusCode::kFailedPrecondition, p.info.spec.name,
-                "awaits step " + std::to_string(awaited) + ", not " + std::to_string(step));
-}
-
 }  // namespace
 
 ParameterServer::ParameterServer(MessageSink* next) : impl_(std::make_unique<Impl>(next)) {}
@@ -58,7 +51,7 @@ Status ParameterServer::Collect(const std::string& name, uint64_t step, void* de
     if (contributions != nullptr) *contributions = pushes;
     return Status::Ok();
   }
-  RDMABATCH_RETURN_IF_ERROR(CheckStep(*p, step));
+  RDMABATCH_RETURN_IF_ERROR(impl_->Expect(*p, step));
   RDMABATCH_RETURN_IF_ERROR(impl_->Collect(*p, step, to, deadline));
   if (contributions != nullptr) *contributions = p->info.spec.contributors;
   return Status::Ok();
@@ -75,7 +68,7 @@ Result<std::shared_ptr<uint8_t>> ParameterServer::TakeSum(const std::string& nam
     return Quoted(StatusCode::kResourceExhausted, name, "does not fit in memory once more");
   }
   if (p->bsp()) {
-    RDMABATCH_RETURN_IF_ERROR(CheckStep(*p, step));
+    RDMABATCH_RETURN_IF_ERROR(impl_->Expect(*p, step));
     RDMABATCH_RETURN_IF_ERROR(impl_->TakeSum(*p, step, &next, deadline));
   } else {
     (void)impl_->CollectNow(*p, next->data());
@@ -83,9 +76,11 @@ Result<std::shared_ptr<uint8_t>> ParameterServer::TakeSum(const std::string& nam
   return std::shared_ptr<uint8_t>(next, next->data());
 }
 
-bool ParameterServer::IsComplete(const std::string& name, uint64_t step) const {
-  const ServedParameter* p = impl_->Find(name);
-  return p == nullptr || !p->bsp() || !CheckStep(*p, step).ok() || Impl::IsComplete(*p, step);
+bool ParameterServer::IsComplete(const std::string& name, uint64_t step) {
+  ServedParameter* p = impl_->Find(name);
+  if (p == nullptr || !p->bsp()) return true;
+  std::unique_lock<std::mutex> lock(p->collect, std::try_to_lock);
+  return !lock.owns_lock() || !impl_->Expect(*p, step).ok() || Impl::IsComplete(*p);
 }
 
 void ParameterServer::WhenComplete(const std::string& name, uint64_t step,
@@ -93,12 +88,21 @@ void ParameterServer::WhenComplete(const std::string& name, uint64_t step,
   ServedParameter* p = impl_->Find(name);
   if (p == nullptr) {
     waiter->End(NotServed(name));
-  } else if (!p->bsp()) {
+    return;
+  }
+  if (!p->bsp()) {
     waiter->End(Status::Ok());
-  } else if (Status status = CheckStep(*p, step); !status.ok()) {
+    return;
+  }
+  Status status = Contended(name);
+  {
+    std::unique_lock<std::mutex> lock(p->collect, std::try_to_lock);
+    if (lock.owns_lock()) status = impl_->Expect(*p, step);
+  }
+  if (!status.ok()) {
     waiter->End(status);
   } else {
-    impl_->WhenComplete(*p, step, std::move(waiter));
+    impl_->WhenComplete(*p, std::move(waiter));
   }
 }
 
@@ -107,6 +111,19 @@ Status ParameterServer::Publish(const std::string& name, uint64_t version, const
   ServedParameter* p = impl_->Find(name);
   if (p == nullptr) return NotServed(name);
   if (bytes != p->info.bytes) return WrongSize(*p, bytes);
+  const bool in_place = p->info.spec.versions == 1 && source == p->place.data(0);
+  const PublishedPiece whole{0, bytes, in_place ? nullptr : source};
+  return Publish(name, version, {&whole, 1});
+}
+
+Status ParameterServer::Publish(const std::string& name, uint64_t version,
+                                Span<const PublishedPiece> pieces) {
+  ServedParameter* p = impl_->Find(name);
+  if (p == nullptr) return NotServed(name);
+  for (const PublishedPiece& piece : pieces) {
+    const uint64_t size = p->info.bytes;
+    if (piece.bytes > size || piece.offset > size - piece.bytes) return WrongSize(*p, piece.bytes);
+  }
   std::lock_guard<std::mutex> lock(p->publish);
   const uint64_t last = p->version.load(std::memory_order_relaxed);
   if (version <= last || version >> 63 != 0) {
@@ -114,7 +131,7 @@ Status ParameterServer::Publish(const std::string& name, uint64_t version, const
                   "was published under version " + std::to_string(last) + "; " +
                       std::to_string(version) + " is no later one");
   }
-  return impl_->Publish(*p, version, static_cast<const uint8_t*>(source));
+  return impl_->Publish(*p, version, pieces);
 }
 
 Result<uint8_t*> ParameterServer::published(const std::string& name) {
@@ -125,6 +142,25 @@ Result<uint8_t*> ParameterServer::published(const std::string& name) {
                   "keeps two versions: it is not updated in place");
   }
   return p->place.data(0);
+}
+
+Result<std::shared_ptr<SharedView>> ParameterServer::PublishedView(const std::string& name,
+                                                                   bool renew) {
+  auto memory = published(name);
+  if (!memory.ok()) return memory.status();
+  ServedParameter* p = impl_->Find(name);
+  if (p->info.bytes < kMinViewBytes) return std::shared_ptr<SharedView>();
+  std::lock_guard<std::mutex> lock(p->publish);
+  if (renew && p->view != nullptr) {
+    RDMABATCH_RETURN_IF_ERROR(p->view->Detach());
+    p->view = nullptr;
+  }
+  if (p->view == nullptr) {
+    auto view = SharedView::Of(*memory, p->info.bytes);
+    if (!view.ok()) return view;
+    p->view = std::move(*view);
+  }
+  return p->view;
 }
 
 Result<ParameterInfo> ParameterServer::Info(const std::string& name) const {
@@ -199,6 +235,7 @@ Status ParameterServer::Impl::Serve(const ParameterSpec& spec) {
   }
 
   const uint32_t blocks = p->info.blocks;
+  p->complete_at.store(blocks, std::memory_order_relaxed);
   p->sums = Pool<HeapBuffer>::Create(kSpareSums,
                                      [bytes = p->info.bytes] { return HeapBuffer::Create(bytes); });
   p->accumulator = p->sums->Take();

@@ -30,6 +30,7 @@
 #include "tf_rdmabatch/cc/engine/store_tables.h"
 #include "tf_rdmabatch/cc/engine/store_wire.h"
 #include "tf_rdmabatch/cc/memory/heap_buffer.h"
+#include "tf_rdmabatch/cc/memory/shared_view.h"
 
 namespace rdmabatch {
 
@@ -52,8 +53,9 @@ struct StorePeer : std::enable_shared_from_this<StorePeer> {
   std::map<const Region*, std::string> exports;  // control thread
 };
 
-// A contribution to the step after the one that is awaited: in its slot, or copied.
+// A contribution to a step after the one that is awaited: in its slot, or copied.
 struct HeldPush {
+  uint64_t step = 0;
   std::shared_ptr<Connection> connection;
   std::shared_ptr<StorePeer> peer;
   uint32_t contributor = 0;
@@ -69,11 +71,12 @@ struct HeldPush {
   }
 };
 
+// What changes is written under the flag.
 struct ServedBlock {
   std::atomic<uint64_t> step{1};       // that is accumulating
   std::atomic<uint64_t> completed{0};  // the last step of which every contribution is in
-  std::atomic<uint32_t> count{0};      // contributions; owner
-  std::atomic<bool> filled{false};     // the accumulator holds one of them; owner
+  std::atomic<uint32_t> count{0};      // contributions
+  std::atomic<bool> filled{false};     // the accumulator holds one of them
   SpinFlag flag;
   std::vector<HeldPush> held;  // flag; at most one a contributor
 };
@@ -101,13 +104,15 @@ struct ServedParameter {
   std::shared_ptr<HeapBuffer> accumulator;  // replaced by Collect before a step is opened
   std::vector<ServedBlock> blocks;
   uint32_t bit_words = 0;                   // a block
-  std::vector<std::atomic<uint64_t>> bits;  // contributions; written by the block's owner
+  std::vector<std::atomic<uint64_t>> bits;  // contributions; written under the block's flag
   std::vector<Contributor> contributors;    // kBsp
 
   std::atomic<uint64_t> version{0};
   std::atomic<uint64_t> step{1};
-  // Blocks completed, over all steps, and the number of them that Collect waits for.
+  // Blocks completed, or given up, over all steps; how many there are when the awaited step is
+  // complete; and the number that Collect waits for.
   std::atomic<uint64_t> completed_blocks{0};
+  std::atomic<uint64_t> complete_at{0};
   std::atomic<uint64_t> wake_at{~uint64_t{0}};
   EventCount progress;
   // Who waits for a step without blocking, and the number of completed blocks at which the first of
@@ -118,6 +123,7 @@ struct ServedParameter {
 
   std::mutex collect;
   std::mutex publish;
+  std::shared_ptr<SharedView> view;  // publish
   std::mutex members;
   std::vector<Opener> openers;  // members
   // Members: why openers ended that had not pushed yet, while the next Collect does not know.
@@ -149,10 +155,11 @@ class ParameterServer::Impl {
   CounterValues counters() const;
 
   // store_server_wait.cc
-  static bool IsComplete(const ServedParameter& p, uint64_t step) {
-    return p.completed_blocks.load(std::memory_order_acquire) >= step * p.info.blocks;
+  static bool IsComplete(const ServedParameter& p) {
+    return p.completed_blocks.load(std::memory_order_acquire) >=
+           p.complete_at.load(std::memory_order_acquire);
   }
-  void WhenComplete(ServedParameter& p, uint64_t step, std::shared_ptr<Waiter> waiter);
+  void WhenComplete(ServedParameter& p, std::shared_ptr<Waiter> waiter);
 
   // store_server_datapath.cc
   Disposition OnPush(Connection& connection, const IncomingMessage& message);
@@ -161,7 +168,9 @@ class ParameterServer::Impl {
   Status TakeSum(ServedParameter& p, uint64_t step, std::shared_ptr<HeapBuffer>* next,
                  Deadline deadline);
   uint64_t CollectNow(ServedParameter& p, uint8_t* destination);
-  Status Publish(ServedParameter& p, uint64_t version, const uint8_t* source);
+  // Makes `step` the awaited one, if it is a later one. Under the parameter's `collect`.
+  Status Expect(ServedParameter& p, uint64_t step);
+  Status Publish(ServedParameter& p, uint64_t version, Span<const PublishedPiece> pieces);
 
   // store_server_control.cc
   void OnConnected(Connection& connection);
@@ -190,15 +199,19 @@ class ParameterServer::Impl {
   Taken PushBsp(Connection& connection, const IncomingMessage& message, StorePeer* peer,
                 ServedParameter& p, const PushHeader& header, const uint8_t* data);
   void PushAsp(ServedParameter& p, const PushHeader& header, const uint8_t* data);
+  // Under the block's flag.
   Taken HoldPush(Connection& connection, const IncomingMessage& message, StorePeer* peer,
-                 ServedParameter& p, const PushHeader& header, const uint8_t* data, bool* reopened);
+                 ServedBlock& block, const PushHeader& header, const uint8_t* data,
+                 HeldPush* released);
   void Accumulate(ServedParameter& p, uint32_t block, const uint8_t* data, Counters* counters);
   bool Contribute(ServedParameter& p, uint32_t block, uint32_t contributor, const uint8_t* data,
                   Counters* counters);
+  static bool Complete(ServedParameter& p, uint32_t block);
+  void CopyPieces(uint8_t* data, uint64_t from, uint64_t end, Span<const PublishedPiece>* pieces);
   void AnnounceComplete(ServedParameter& p);
   // Fills in zeros where nobody contributed anything.
   static void Settle(ServedParameter& p, uint32_t block);
-  // Opens the next step, which all of `p` was collected for.
+  // Opens a step: the next one, when all of `p` was collected, or one that is expected.
   void ReopenAll(ServedParameter& p, uint64_t step);
   void Reopen(ServedParameter& p, uint32_t block, uint64_t step);
   void Notify(ServedParameter& p, uint32_t end, uint64_t version);

@@ -1,6 +1,7 @@
 // Contributions, Collect and Publish.
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "tf_rdmabatch/cc/engine/store_server.h"
@@ -65,40 +66,49 @@ ParameterServer::Impl::Taken ParameterServer::Impl::PushBsp(Connection& connecti
   if (contributor.connection.load(std::memory_order_relaxed) != peer->id) {
     AdoptContributor(p, header, peer);
   }
+  if (header.step == 0 || header.step >> 63 != 0) {
+    return Refuse(connection, peer, header, StatusCode::kInvalidArgument,
+                  "there is no step " + Number(header.step));
+  }
   ServedBlock& block = p.blocks[header.block];
-  uint64_t step = block.step.load(std::memory_order_acquire);
-  if (header.step == step + 1) {
-    bool reopened = false;
-    const Taken held = HoldPush(connection, message, peer, p, header, data, &reopened);
-    if (!reopened) return held;
-    ++step;
+  Taken taken = Taken::kNow;
+  bool complete = false;
+  bool twice = false;
+  HeldPush released;
+  {
+    SpinGuard guard(block.flag);
+    const uint64_t step = block.step.load(std::memory_order_relaxed);
+    if (header.step > step) {
+      taken = HoldPush(connection, message, peer, block, header, data, &released);
+      twice = taken == Taken::kRefused;
+      if (twice) taken = Taken::kNow;
+    } else if (header.step < step) {
+      // Late, of a step that was given up.
+      progress_counters_.refused.Add(1);
+    } else {
+      twice = !Contribute(p, header.block, header.contributor, data, &progress_counters_);
+      complete = !twice && Complete(p, header.block);
+    }
   }
-  if (header.step < step) {
-    return Refuse(
-        connection, peer, header, StatusCode::kFailedPrecondition,
-        "step " + Number(header.step) + " is of the past, step " + Number(step) + " is awaited");
-  }
-  if (header.step > step) {
-    return Refuse(
-        connection, peer, header, StatusCode::kFailedPrecondition,
-        "step " + Number(header.step) + " is too far ahead, step " + Number(step) + " is awaited");
-  }
-  if (!Contribute(p, header.block, header.contributor, data, &progress_counters_)) {
-    // Whoever replaces a contributor cannot know which blocks had arrived.
-    if (header.step == contributor.takeover_step) return Taken::kNow;
-    return Refuse(connection, peer, header, StatusCode::kAlreadyExists,
-                  "contributor " + Number(header.contributor) + " has contributed block " +
-                      Number(header.block) + " of step " + Number(step));
-  }
-  if (block.count.load(std::memory_order_relaxed) == p.info.spec.contributors) {
-    Settle(p, header.block);
-    block.completed.store(step, std::memory_order_release);
-    AnnounceComplete(p);
-  }
-  return Taken::kNow;
+  released.Release();
+  if (complete) AnnounceComplete(p);
+  // Whoever replaces a contributor cannot know which blocks had arrived.
+  if (!twice || header.step == contributor.takeover_step) return taken;
+  return Refuse(connection, peer, header, StatusCode::kAlreadyExists,
+                "contributor " + Number(header.contributor) + " has contributed block " +
+                    Number(header.block) + " of step " + Number(header.step));
 }
 
-// Owner of the block. False: this contribution is in already.
+// Whether every contribution to the block's step is in now. Under its flag.
+bool ParameterServer::Impl::Complete(ServedParameter& p, uint32_t index) {
+  ServedBlock& block = p.blocks[index];
+  if (block.count.load(std::memory_order_relaxed) != p.info.spec.contributors) return false;
+  Settle(p, index);
+  block.completed.store(block.step.load(std::memory_order_relaxed), std::memory_order_release);
+  return true;
+}
+
+// Under the block's flag. False: this contribution is in already.
 bool ParameterServer::Impl::Contribute(ServedParameter& p, uint32_t block, uint32_t contributor,
                                        const uint8_t* data, Counters* counters) {
   std::atomic<uint64_t>& bits = p.BitsOf(block, contributor);
@@ -143,17 +153,22 @@ void ParameterServer::Impl::PushAsp(ServedParameter& p, const PushHeader& header
   Accumulate(p, header.block, data, &progress_counters_);
 }
 
-// Keeps a contribution to the next step until Collect has taken this one. `*reopened`: it has just
-// now.
-ParameterServer::Impl::Taken ParameterServer::Impl::HoldPush(Connection& connection,
-                                                             const IncomingMessage& message,
-                                                             StorePeer* peer, ServedParameter& p,
-                                                             const PushHeader& header,
-                                                             const uint8_t* data, bool* reopened) {
-  ServedBlock& block = p.blocks[header.block];
+// Keeps a contribution to a later step until that is the awaited one. It takes the place of what
+// the contributor sent to an earlier one, which it has given up; that is `released`.
+ParameterServer::Impl::Taken ParameterServer::Impl::HoldPush(
+    Connection& connection, const IncomingMessage& message, StorePeer* peer, ServedBlock& block,
+    const PushHeader& header, const uint8_t* data, HeldPush* released) {
+  if (peer->closed.load(std::memory_order_acquire)) return Taken::kNow;
+  auto place = std::find_if(block.held.begin(), block.held.end(), [&](const HeldPush& other) {
+    return other.contributor == header.contributor;
+  });
+  if (place != block.held.end() && place->step >= header.step) {
+    return place->step == header.step ? Taken::kRefused : Taken::kNow;
+  }
   // At most half of the slots are held, so that the pushes that Collect waits for get through.
   const uint32_t slots = engine.load(std::memory_order_relaxed)->options().slots;
   HeldPush held;
+  held.step = header.step;
   held.contributor = header.contributor;
   held.connection = connection.shared_from_this();
   held.peer = peer->shared_from_this();
@@ -162,26 +177,14 @@ ParameterServer::Impl::Taken ParameterServer::Impl::HoldPush(Connection& connect
   held.hold = message.hold;
   if (!held.in_slot) held.copy.assign(data, data + header.bytes);
   held.data = held.in_slot || data == nullptr ? data : held.copy.data();
-
-  bool duplicate = false;
-  {
-    SpinGuard guard(block.flag);
-    if (block.step.load(std::memory_order_relaxed) == header.step) {
-      *reopened = true;
-      return Taken::kNow;
-    }
-    if (peer->closed.load(std::memory_order_acquire)) return Taken::kNow;
-    for (const HeldPush& other : block.held) duplicate |= other.contributor == header.contributor;
-    if (!duplicate) {
-      if (held.in_slot) peer->held.fetch_add(1, std::memory_order_relaxed);
-      const bool in_slot = held.in_slot;
-      block.held.push_back(std::move(held));
-      return in_slot ? Taken::kHeld : Taken::kNow;
-    }
+  const bool in_slot = held.in_slot;
+  if (in_slot) peer->held.fetch_add(1, std::memory_order_relaxed);
+  if (place == block.held.end()) {
+    block.held.push_back(std::move(held));
+  } else {
+    *released = std::exchange(*place, std::move(held));
   }
-  return Refuse(connection, peer, header, StatusCode::kAlreadyExists,
-                "contributor " + Number(header.contributor) + " has contributed block " +
-                    Number(header.block) + " of step " + Number(header.step));
+  return in_slot ? Taken::kHeld : Taken::kNow;
 }
 
 void ParameterServer::Impl::AdoptContributor(ServedParameter& p, const PushHeader& header,
@@ -222,42 +225,54 @@ Status ParameterServer::Impl::TakeSum(ServedParameter& p, uint64_t step,
   return Status::Ok();
 }
 
-void ParameterServer::Impl::ReopenAll(ServedParameter& p, uint64_t step) {
-  for (uint32_t b = 0; b < p.info.blocks; ++b) Reopen(p, b, step);
-  p.step.store(step, std::memory_order_release);
+Status ParameterServer::Impl::Expect(ServedParameter& p, uint64_t step) {
+  const uint64_t awaited = p.step.load(std::memory_order_acquire);
+  if (step < awaited || step >> 63 != 0) {
+    return {StatusCode::kFailedPrecondition, "parameter \"" + p.info.spec.name + "\" awaits step " +
+                                                 Number(awaited) + ", not " + Number(step)};
+  }
+  if (step > awaited) ReopenAll(p, step);
+  return Status::Ok();
 }
 
-// Opens the next step of a block that was collected, with what was held for it.
+void ParameterServer::Impl::ReopenAll(ServedParameter& p, uint64_t step) {
+  p.complete_at.fetch_add(p.info.blocks, std::memory_order_seq_cst);
+  p.step.store(step, std::memory_order_release);
+  for (uint32_t b = 0; b < p.info.blocks; ++b) Reopen(p, b, step);
+}
+
+// Opens a step of a block, with what was held for it. What came of earlier ones is dropped, if it
+// was not collected.
 void ParameterServer::Impl::Reopen(ServedParameter& p, uint32_t b, uint64_t step) {
   ServedBlock& block = p.blocks[b];
-  block.count.store(0, std::memory_order_relaxed);
-  block.filled.store(false, std::memory_order_relaxed);
-  for (uint32_t w = 0; w < p.bit_words; ++w) {
-    p.bits[uint64_t{b} * p.bit_words + w].store(0, std::memory_order_relaxed);
-  }
+  std::vector<HeldPush> over;
+  bool given_up = false;
   bool complete = false;
-  while (true) {
-    std::vector<HeldPush> replay;
-    {
-      SpinGuard guard(block.flag);
-      if (block.held.empty()) {
-        complete = block.count.load(std::memory_order_relaxed) == p.info.spec.contributors;
-        if (complete) {
-          Settle(p, b);
-          block.completed.store(step, std::memory_order_release);
-        }
-        block.step.store(step, std::memory_order_release);
-        break;
-      }
-      replay.swap(block.held);
+  {
+    SpinGuard guard(block.flag);
+    given_up = block.completed.load(std::memory_order_relaxed) !=
+               block.step.load(std::memory_order_relaxed);
+    block.count.store(0, std::memory_order_relaxed);
+    block.filled.store(false, std::memory_order_relaxed);
+    for (uint32_t w = 0; w < p.bit_words; ++w) {
+      p.bits[uint64_t{b} * p.bit_words + w].store(0, std::memory_order_relaxed);
     }
-    for (HeldPush& held : replay) {
-      if (!Contribute(p, b, held.contributor, held.data, &application_counters_)) {
+    block.step.store(step, std::memory_order_release);
+    auto first = std::stable_partition(block.held.begin(), block.held.end(),
+                                       [&](const HeldPush& held) { return held.step > step; });
+    std::move(first, block.held.end(), std::back_inserter(over));
+    block.held.erase(first, block.held.end());
+    for (const HeldPush& held : over) {
+      if (held.step != step) {
         application_counters_.refused.AddShared(1);
+        continue;
       }
-      held.Release();
+      (void)Contribute(p, b, held.contributor, held.data, &application_counters_);
     }
+    complete = Complete(p, b);
   }
+  for (HeldPush& held : over) held.Release();
+  if (given_up) AnnounceComplete(p);
   if (complete) AnnounceComplete(p);
 }
 
@@ -285,10 +300,12 @@ uint64_t ParameterServer::Impl::CollectNow(ServedParameter& p, uint8_t* destinat
   return pushes;
 }
 
-Status ParameterServer::Impl::Publish(ServedParameter& p, uint64_t version, const uint8_t* source) {
+Status ParameterServer::Impl::Publish(ServedParameter& p, uint64_t version,
+                                      Span<const PublishedPiece> pieces) {
   std::atomic<uint64_t>* const words = p.place.words(version);
   uint8_t* const data = p.place.data(version);
-  const bool in_place = source == data;
+  bool in_place = true;
+  for (const PublishedPiece& piece : pieces) in_place &= piece.data == nullptr;
   if (in_place) application_counters_.in_place.AddShared(1);
   const uint64_t block_bytes = p.info.spec.block_bytes;
   const uint64_t blocks_per_notice =
@@ -302,13 +319,11 @@ Status ParameterServer::Impl::Publish(ServedParameter& p, uint64_t version, cons
         static_cast<uint32_t>(std::min<uint64_t>(p.info.blocks, first + blocks_per_notice));
     for (uint64_t b = first; b < end; ++b) {
       if (!in_place) {
-        const uint32_t bytes = BlockBytes(p.info, static_cast<uint32_t>(b));
         words[b].store(2 * version - 1, std::memory_order_relaxed);
         // Stores past the caches are ordered by nothing less.
         std::atomic_thread_fence(std::memory_order_seq_cst);
-        CopyStream(data + b * block_bytes, source + b * block_bytes, bytes);
-        application_counters_.copies.AddShared(1);
-        application_counters_.bytes_copied.AddShared(bytes);
+        const uint64_t from = b * block_bytes;
+        CopyPieces(data, from, from + BlockBytes(p.info, static_cast<uint32_t>(b)), &pieces);
       }
       words[b].store(2 * version, std::memory_order_release);
     }
@@ -316,6 +331,24 @@ Status ParameterServer::Impl::Publish(ServedParameter& p, uint64_t version, cons
     Notify(p, end, version);
   }
   return Status::Ok();
+}
+
+// Copies what lies from byte `from` to `end` of a parameter, and forgets the pieces that end there.
+void ParameterServer::Impl::CopyPieces(uint8_t* data, uint64_t from, uint64_t end,
+                                       Span<const PublishedPiece>* pieces) {
+  while (!pieces->empty() && (*pieces)[0].offset < end) {
+    const PublishedPiece& piece = (*pieces)[0];
+    const uint64_t begin = std::max(from, piece.offset);
+    const uint64_t stop = std::min(end, piece.offset + piece.bytes);
+    if (piece.data != nullptr && stop > begin) {
+      CopyStream(data + begin, static_cast<const uint8_t*>(piece.data) + (begin - piece.offset),
+                 stop - begin);
+      application_counters_.copies.AddShared(1);
+      application_counters_.bytes_copied.AddShared(stop - begin);
+    }
+    if (piece.offset + piece.bytes > end) return;
+    *pieces = {pieces->data() + 1, pieces->size() - 1};
+  }
 }
 
 // Tells every worker that blocks up to `end` are published. One without a free slot hears of them

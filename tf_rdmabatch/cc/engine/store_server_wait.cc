@@ -13,11 +13,10 @@ std::string Number(uint64_t number) { return std::to_string(number); }
 
 }  // namespace
 
-// Every block of a step completes once, and none of the next step before this one was collected: so
-// the number of blocks completed so far says whether a step is complete.
-void ParameterServer::Impl::WhenComplete(ServedParameter& p, uint64_t step,
-                                         std::shared_ptr<Waiter> waiter) {
-  const uint64_t target = step * p.info.blocks;
+// Every block of a step completes once, or is given up, and none of a later step before: so the
+// number of blocks that did so far says whether a step is complete.
+void ParameterServer::Impl::WhenComplete(ServedParameter& p, std::shared_ptr<Waiter> waiter) {
+  const uint64_t target = p.complete_at.load(std::memory_order_seq_cst);
   {
     std::lock_guard<std::mutex> lock(p.waiting_mutex);
     p.waiting.Add(target, std::move(waiter));

@@ -33,6 +33,7 @@ struct TaskOptions {
   EngineOptions engine;                // its name is the task's: "worker:0"
   std::string listen = "127.0.0.1:0";  // where peers find it
   int threads = 2;                     // that copy and send what had to wait
+  uint32_t contributor = 0;            // as which it pushes
 };
 
 // To a step of a parameter.
@@ -103,6 +104,7 @@ class RDMABATCH_EXPORT Task : public MessageSink, public std::enable_shared_from
 
   const std::string& name() const { return options_.engine.name; }
   const std::string& address() const { return address_; }  // "ip:port"
+  uint32_t contributor() const { return options_.contributor; }
   ParameterServer& server() { return server_; }
   ParameterClient& client() { return client_; }
   // Of the engine and of the parameter store.
@@ -128,12 +130,15 @@ class RDMABATCH_EXPORT Task : public MessageSink, public std::enable_shared_from
   }
   // Reads a version that HasVersion, into memory that is used again.
   Result<Pulled> Pull(RemoteParameter& parameter, uint64_t version, Deadline deadline);
-  // The same without a copy, where the server keeps two versions in memory that this process can
-  // map: the server's own memory, which stays as it is until version + 2 is published. What was
-  // pulled before and is still in use when the next version is pulled becomes a copy by then, so it
-  // is enough that every version is pulled, and version + 2 waits for a contribution made after
-  // that.
+  // The same without a copy, where this process can map the server's memory: that memory, which
+  // stays as it is until it is updated in place or, where two versions are kept, until version + 2
+  // is published. In the first case the update waits for Release. In the second, what was pulled
+  // before and is still in use when the next version is pulled becomes a copy by then, so it is
+  // enough that every version is pulled, and version + 2 waits for a contribution made after that.
   Result<Pulled> PullView(RemoteParameter& parameter, uint64_t version, Deadline deadline);
+  // Makes a copy of what PullView returned and is still in use: the server's memory may change
+  // then.
+  Status Release(RemoteParameter& parameter);
   // Sends as much of a contribution as there is room for; kDeadlineExceeded: Push sends the rest.
   Status TryPush(const RemoteParameter& parameter, const Contribution& contribution);
   // Ends `waiter` once the contribution is in slots. Lower priorities are sent first.
@@ -170,6 +175,8 @@ class RDMABATCH_EXPORT Task : public MessageSink, public std::enable_shared_from
   void Opened(const std::shared_ptr<RemoteParameter>& parameter, Status status);
   Status Send(const RemoteParameter& parameter, const Contribution& contribution,
               Deadline deadline);
+  // Detaches what others than the parameter use. Under its views' mutex.
+  Status DetachUsed(RemoteParameter::View& view, const RemoteParameter& parameter);
   // Null where there is no mapping.
   Result<std::shared_ptr<SharedView>> ViewOf(RemoteParameter& parameter, uint64_t version);
   // Memory for a parameter's bytes: registered, where the transport needs it.

@@ -57,20 +57,33 @@ Result<Pulled> Task::PullView(RemoteParameter& parameter, uint64_t version, Dead
   return Pulled{std::move(*view), data, false};
 }
 
+Status Task::Release(RemoteParameter& parameter) {
+  std::lock_guard<std::mutex> lock(parameter.views_mutex_);
+  for (RemoteParameter::View& view : parameter.views_) {
+    RDMABATCH_RETURN_IF_ERROR(DetachUsed(view, parameter));
+  }
+  return Status::Ok();
+}
+
+Status Task::DetachUsed(RemoteParameter::View& view, const RemoteParameter& parameter) {
+  // Nobody gives it away meanwhile, so a number that is 1 stays 1.
+  if (view.memory == nullptr || view.memory.use_count() == 1) return Status::Ok();
+  RDMABATCH_RETURN_IF_ERROR(view.memory->Detach());
+  view.memory = nullptr;
+  counters_.copies.AddShared(1);
+  counters_.bytes_copied.AddShared(parameter.bytes());
+  return Status::Ok();
+}
+
 Result<std::shared_ptr<SharedView>> Task::ViewOf(RemoteParameter& parameter, uint64_t version) {
   std::lock_guard<std::mutex> lock(parameter.views_mutex_);
   const uint8_t* const shared = client_.Shared(*parameter.opened(), version);
   if (shared == nullptr) return std::shared_ptr<SharedView>();
+  const bool one = ParameterClient::Info(*parameter.opened()).spec.versions == 1;
   for (RemoteParameter::View& view : parameter.views_) {
-    if (view.memory == nullptr || view.version >= version) continue;
-    // Nobody but this function gives it away, so a number that is 1 stays 1.
-    if (view.memory.use_count() == 1) continue;
-    RDMABATCH_RETURN_IF_ERROR(view.memory->Detach());
-    view.memory = nullptr;
-    counters_.copies.AddShared(1);
-    counters_.bytes_copied.AddShared(parameter.bytes());
+    if (!one && view.version < version) RDMABATCH_RETURN_IF_ERROR(DetachUsed(view, parameter));
   }
-  RemoteParameter::View& view = parameter.views_[version % 2];
+  RemoteParameter::View& view = parameter.views_[one ? 0 : version % 2];
   if (view.memory == nullptr) {
     auto memory = SharedView::Of(shared, parameter.bytes());
     if (!memory.ok()) return std::shared_ptr<SharedView>();
