@@ -21,7 +21,7 @@ from tf_rdmabatch.strategy.errors import explain_task_errors
 from tf_rdmabatch.strategy.extended import SynchronousExtended
 from tf_rdmabatch.strategy.resolver import find_resolver, require_chief, task_addresses
 from tf_rdmabatch.strategy.stats import task_stats
-from tf_rdmabatch.strategy.watch import wait_for_tasks, watch
+from tf_rdmabatch.strategy.watch import run_while_up, wait_for_tasks, watch
 
 LOGGER = logging.getLogger("tf_rdmabatch")
 # Virtual replicas of each worker, where nothing else is said.
@@ -136,7 +136,8 @@ class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: i
         tasks = task_addresses(self._cluster_resolver)
         wait_for_tasks(tasks, start_timeout)
         watch(tasks, task_timeout)
-        super()._connect_to_cluster(coordinator_name)
+        connect = super()._connect_to_cluster
+        run_while_up(lambda: connect(coordinator_name), tasks, task_timeout)
 
     def _start_engines(self, transport: str, block_size: int | None, confirm: str) -> None:
         _logs.show()

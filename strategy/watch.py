@@ -16,7 +16,7 @@ import socket
 import stat
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import tensorflow as tf
@@ -88,13 +88,63 @@ def wait_for_tasks(tasks: Mapping[str, str], timeout: float) -> None:
                 None,
                 None,
                 f"not up after {timeout:g} s: {missing}. Start each there with `python -m "
-                "tf_rdmabatch serve`, or correct its address in the cluster (TF_CONFIG); "
-                "ParameterServerStrategy(start_timeout=...) waits longer",
+                "tf_rdmabatch serve`, or correct its address in the cluster (TF_CONFIG), or wait "
+                "longer (start_timeout and task_timeout of ParameterServerStrategy)",
             )
         if time.monotonic() >= log_at:
             LOGGER.warning("waiting for %s", missing)
             log_at = time.monotonic() + _START_LOG_INTERVAL
         time.sleep(_START_INTERVAL)
+
+
+_connecting: threading.Thread | None = None
+_NO_MORE = "Start the program again: this process cannot connect to the job's tasks any more"
+
+
+def run_while_up(function: Callable[[], object], tasks: Mapping[str, str], timeout: float) -> None:
+    """Run what connects TensorFlow to all tasks, which waits without an end for one that is lost.
+
+    Where it does, its thread stays behind, and this process cannot connect any more.
+
+    Parameters
+    ----------
+    function
+        What connects.
+    tasks
+        The address of each, by its name.
+    timeout
+        Seconds after which a task that does not answer is given up.
+
+    Raises
+    ------
+    tf.errors.UnavailableError
+        Some tasks are lost; the message names them.
+    RuntimeError
+        A thread of an earlier attempt is left, which TensorFlow keeps waiting.
+    """
+    global _connecting  # noqa: PLW0603
+    if _connecting is not None and _connecting.is_alive():
+        raise RuntimeError(f"{_NO_MORE}, since a task was lost while it did")
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            function()
+        except BaseException as error:
+            errors.append(error)
+
+    _connecting = threading.Thread(target=run, name="connect", daemon=True)
+    _connecting.start()
+    while _connecting.is_alive():
+        _connecting.join(_INTERVAL)
+        try:
+            if _connecting.is_alive():
+                wait_for_tasks(tasks, timeout)
+        except tf.errors.UnavailableError as error:
+            message = f"{error.message}. {_NO_MORE}"
+            raise tf.errors.UnavailableError(None, None, message) from None
+    if errors:
+        raise errors[0]
 
 
 def cut_connections(address: str) -> int:

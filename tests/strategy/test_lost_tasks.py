@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -106,3 +107,19 @@ def test_address_in_use() -> None:
         )
     assert done.returncode == 2
     assert f"error: worker:0 cannot listen at {address}" in done.stderr
+
+
+def test_lost_while_connecting() -> None:
+    """TensorFlow would wait for it without an end."""
+    import tensorflow as tf  # noqa: PLC0415  Takes long, where this is only collected.
+
+    from tf_rdmabatch.strategy.watch import run_while_up  # noqa: PLC0415
+
+    tasks, restarted = {"worker:1": f"127.0.0.1:{free_ports(1)[0]}"}, threading.Event()
+    try:
+        with pytest.raises(tf.errors.UnavailableError, match=r"worker:1 at .* Start the program"):
+            run_while_up(restarted.wait, tasks, timeout=0.5)
+        with pytest.raises(RuntimeError, match="a task was lost while it did"):
+            run_while_up(lambda: None, tasks, timeout=0.5)
+    finally:
+        restarted.set()
