@@ -91,7 +91,7 @@ def placement(strategy: Any) -> dict[str, Any]:
 
 
 def pushed_bytes(strategy: Any) -> dict[str, Any]:
-    """What the first worker sends in a round, and the bytes of the variables that it updates."""
+    """What the first replica's worker sends in a round, and the bytes of all gradients."""
     with strategy.scope():
         pair = [
             tf.Variable(lambda: tf.ones([512, 1024])),

@@ -83,18 +83,18 @@ def one_of_each(runners: MakeRunner) -> Iterator[Runner]:
 def test_more_than_two_gib(one_of_each: Runner) -> None:
     """No size on its way is an int32, and no message or constant holds the whole."""
     free = free_memory()
-    if free < 16 * GIB:
-        pytest.skip(f"needs 16 GiB of free memory, there are {free / GIB:.1f}")
-    check_large(one_of_each.run("large_cases:large", timeout=400), (1 << 19) + 1)
+    # Nine times the variable: the servers' sums and published memory, the worker's gradient.
+    if free < 20 * GIB:
+        pytest.skip(f"needs 20 GiB of free memory, there are {free / GIB:.1f}")
+    check_large(one_of_each.run("large_cases:from_server", timeout=400), (1 << 19) + 1)
 
 
 def test_a_value_in_several_messages(one_of_each: Runner) -> None:
     rows = (1 << 16) + 3
-    check_large(one_of_each.run("large_cases:large", rows=rows), rows)
+    check_large(one_of_each.run("large_cases:from_chief", rows=rows), rows)
 
 
 def check_large(found: Any, rows: int) -> None:
     assert found["shape"].tolist() == [rows, 1024]
-    assert found["ends"][:, 0].tolist() == [-1.0, -1.0, -1.0, 6.0, 6.0]
-    assert found["ends"][:, -1].tolist() == [-1.0, -1.0, -1.0, 6.0, 6.0]
-    assert found["mean"] == -1.0
+    for column in (0, -1):
+        assert found["some"][:, column].tolist() == [-1.0, -1.0, -1.0, -1.0, 6.0, 6.0]
