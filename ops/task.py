@@ -73,8 +73,6 @@ def configure(
         The transport cannot run here; the message says why.
     tf.errors.InvalidArgumentError
         An option is wrong.
-    ValueError
-        `confirm` is neither of those.
     tf.errors.AlreadyExistsError
         The port is in use.
     """

@@ -34,6 +34,7 @@ from tensorflow.python.framework import ops, tensor_conversion_registry
 
 # GraphOrParentsInXlaContext: whether XLA compiles a graph.
 # default_variable_creator_v2: what creates variables where nobody else wants to.
+# UninitializedVariable and write_object_proto_for_resource_variable: how variables are saved.
 # ResourceVariableGradient: the gradient of a variable is that of what has its handle.
 from tensorflow.python.ops import control_flow_util, resource_variable_ops
 
@@ -229,6 +230,21 @@ def is_compiled(graph: Any) -> bool:
 def create_variable(**kwargs: Any) -> tf.Variable:
     """Create a plain variable."""
     return resource_variable_ops.default_variable_creator_v2(None, **kwargs)
+
+
+def stand_in(variable: Any) -> Any:
+    """Return a variable without a value, of that shape and dtype, of the current graph."""
+    return resource_variable_ops.UninitializedVariable(
+        trainable=variable.trainable,
+        shape=variable.shape,
+        dtype=variable.dtype,
+        name=variable.name.partition(":")[0],
+    )
+
+
+def describe_variable(variable: Any, proto: Any, options: Any) -> None:
+    """Fill in what a SavedModel says of a variable."""
+    resource_variable_ops.write_object_proto_for_resource_variable(variable, proto, options)
 
 
 def refuse_in_replica(what: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -12,6 +12,17 @@ from tf_rdmabatch.strategy import _tensorflow as private
 # What stands for a tensor, or None where its op is to be copied.
 Resolve = Callable[[tf.Tensor], tf.Tensor | None]
 Done = dict[Any, tf.Tensor]
+
+
+def sources(tensor: tf.Tensor) -> Sequence[tf.Tensor]:
+    """Return what a tensor is computed from.
+
+    tf.distribute and custom gradients tie results together with IdentityN, each of whose outputs
+    is one of the inputs.
+    """
+    if tensor.op.type == "IdentityN":
+        return [tensor.op.inputs[tensor.value_index]]
+    return tensor.op.inputs  # type: ignore[no-any-return]
 
 
 def copy_into_current_graph(tensor: tf.Tensor, resolve: Resolve, done: Done) -> tf.Tensor:
@@ -41,9 +52,12 @@ def copy_into_current_graph(tensor: tf.Tensor, resolve: Resolve, done: Done) -> 
         if stand_in is not None:
             done[current.ref()] = stand_in
             continue
-        missing = [i for i in current.op.inputs if i.ref() not in done]
+        missing = [i for i in sources(current) if i.ref() not in done]
         if missing:
             stack.extend(missing)
+            continue
+        if current.op.type == "IdentityN":
+            done[current.ref()] = done[sources(current)[0].ref()]
             continue
         if private.is_stateful(current.op):
             raise NotImplementedError(

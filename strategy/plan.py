@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_rdmabatch.strategy import _tensorflow as private
-from tf_rdmabatch.strategy.lifting import Dependence, hoist
+from tf_rdmabatch.strategy.lifting import Dependence, hoist, sources
 from tf_rdmabatch.strategy.parameters import Item, Pack, ParameterTable, unique_packs
 from tf_rdmabatch.strategy.trace import Gathered, Reduction, ReplicaTrace, Snapshot, Update
 
@@ -158,7 +158,7 @@ class Plan:
             if self.is_leaf(current):
                 yield current
             else:
-                stack.extend(current.op.inputs)
+                stack.extend(sources(current))
 
     def is_leaf(self, tensor: tf.Tensor) -> bool:
         """Return whether a server gets a tensor, and does not compute it."""

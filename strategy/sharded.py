@@ -286,12 +286,21 @@ def shard_updates(
 @contextlib.contextmanager
 def _update_of(variable: ShardedServerVariable, index: int) -> Iterator[None]:
     """Let a shard stand for its variable, and refuse what would need the others."""
+    advice = (
+        "use an optimizer that works element by element (SGD, Adam, ...), or a "
+        "variable_partitioner that does not cut it"
+    )
     graph = private.current_graph()
     before = len(graph.get_operations())
     previous = _updating.bounds, _updating.index
     _updating.bounds, _updating.index = variable.bounds, index
     try:
         yield
+    except (ValueError, tf.errors.InvalidArgumentError) as error:
+        raise NotImplementedError(
+            f"the update of {variable.name} cannot be done for one of its {len(variable.shards)} "
+            f"shards alone: {advice} ({error})"
+        ) from error
     finally:
         _updating.bounds, _updating.index = previous
     shape = variable.shards[index].shape
@@ -299,8 +308,7 @@ def _update_of(variable: ShardedServerVariable, index: int) -> Iterator[None]:
         if op.type in _MIXING and any(i.shape == shape for i in op.inputs):
             raise NotImplementedError(
                 f"the update of {variable.name} takes a {op.type} over all of its elements, which "
-                f"are in {len(variable.shards)} shards: use an optimizer that works element by "
-                "element (SGD, Adam, ...), or a variable_partitioner that does not cut it"
+                f"are in {len(variable.shards)} shards: {advice}"
             )
 
 

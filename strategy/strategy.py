@@ -93,9 +93,7 @@ class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: i
         resolver = find_resolver(cluster_resolver)
         require_chief(resolver)
         self.consistency = consistency
-        tasks = task_addresses(resolver)
-        wait_for_tasks(tasks, start_timeout)
-        watch(tasks, task_timeout)
+        self._timeouts = start_timeout, task_timeout
         if consistency == "asp":
             super().__init__(resolver, variable_partitioner)
             return
@@ -128,6 +126,13 @@ class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: i
                 "ParameterServerStrategy(consistency='asp')"
             )
         self.__dict__["_coordinator"] = coordinator
+
+    def _connect_to_cluster(self, coordinator_name: str) -> None:
+        start_timeout, task_timeout = self._timeouts
+        tasks = task_addresses(self._cluster_resolver)
+        wait_for_tasks(tasks, start_timeout)
+        watch(tasks, task_timeout)
+        super()._connect_to_cluster(coordinator_name)
 
     def _start_engines(self, transport: str, block_size: int | None, confirm: str) -> None:
         extended = self.extended

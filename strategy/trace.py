@@ -16,7 +16,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_rdmabatch.strategy import _tensorflow as private
-from tf_rdmabatch.strategy.lifting import hoist
+from tf_rdmabatch.strategy.lifting import hoist, sources
 
 
 class _Active(threading.local):
@@ -203,9 +203,8 @@ class ReplicaTrace:
         """Return a part of what `all_reduce` joined from parts, None for other tensors."""
         if not private.is_graph_tensor(value):
             return None
-        # tf.distribute returns sums through these.
         while value.op.type in ("Identity", "IdentityN"):
-            value = value.op.inputs[value.value_index]
+            value = sources(value)[0]
         joined, parts = self._joined.get(value.op.name, ((), []))
         return parts[index] if tuple(joined) == tuple(bounds) else None
 

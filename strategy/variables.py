@@ -301,6 +301,30 @@ class LocalVariable(private.ps_values.CachingVariable):  # type: ignore[misc]
             return NotImplemented
         return self.read_value()
 
+    # How checkpoints and SavedModels keep it: as a plain variable of the aggregated value.
+
+    def _serialize_to_tensors(self) -> dict[str, tf.Tensor]:
+        return {private.VARIABLE_VALUE_KEY: self.read_value()}
+
+    def _restore_from_tensors(self, restored: dict[str, tf.Tensor]) -> None:
+        self.assign(restored[private.VARIABLE_VALUE_KEY])
+
+    def _export_to_saved_model_graph(
+        self, object_map: Any, tensor_map: Any, options: Any, **kwargs: Any
+    ) -> list[Any]:
+        del options, kwargs
+        object_map[self] = private.stand_in(self)
+        tensor_map[self.handle] = object_map[self].handle
+        return [self.handle]
+
+    def _copy_trackable_to_cpu(self, object_map: Any) -> None:
+        if self not in object_map:
+            object_map[self] = private.stand_in(self)
+        object_map[self].assign(self.read_value())
+
+    def _write_object_proto(self, proto: Any, options: Any) -> None:
+        private.describe_variable(self, proto, options)
+
 
 for _class in (ServerVariable, LocalVariable):
     private.register_tensor_conversion(_class)

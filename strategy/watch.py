@@ -179,7 +179,7 @@ class Watch:
             except OSError as error:
                 reason = f"has ended ({error})"
             if not lost:
-                LOGGER.error("%s at %s %s: training cannot go on without it", name, address, reason)
+                LOGGER.error("%s at %s is lost: it %s", name, address, reason)
             lost = True
 
 

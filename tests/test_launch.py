@@ -25,7 +25,7 @@ from tf_rdmabatch.cli import CommandError
 from tf_rdmabatch.launch.cluster import free_ports, lay_out
 from tf_rdmabatch.launch.processes import Job
 programs = json.loads(sys.argv[1])
-tasks = lay_out(2, 1, ["127.0.0.1"], {"127.0.0.1": free_ports(4)})
+tasks = lay_out(2, 1, ["127.0.0.1"], free_ports(4))
 job = Job()
 for task in tasks:
     command = [sys.executable, "-c", programs.get(task.name, "import time; time.sleep(60)")]
@@ -71,7 +71,7 @@ def marker(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def test_tasks_are_laid_out_over_hosts() -> None:
-    tasks = lay_out(3, 2, ["a", "b"], {"a": range(100, 110), "b": range(200, 210)})
+    tasks = lay_out(3, 2, ["a", "b"], range(100, 106))
     assert [task.name for task in tasks] == [
         "ps:0",
         "ps:1",
@@ -83,9 +83,9 @@ def test_tasks_are_laid_out_over_hosts() -> None:
     config = json.loads(tasks[3].tf_config)
     assert config["task"] == {"type": "worker", "index": 1}
     assert config["cluster"] == {
-        "ps": ["a:100", "b:200"],
-        "worker": ["a:101", "b:201", "a:102"],
-        "chief": ["a:103"],
+        "ps": ["a:100", "b:101"],
+        "worker": ["a:102", "b:103", "a:104"],
+        "chief": ["a:105"],
     }
 
 

@@ -9,11 +9,17 @@ ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
 
 
-def test_the_example_is_the_one_that_is_run() -> None:
+def test_what_is_shown_stands_in_an_example() -> None:
     shown = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    example = (ROOT / "examples" / "push_pull.py").read_text()
-    assert len(shown) == 1
-    assert example.endswith(shown[0])
+    examples = [path.read_text() for path in (ROOT / "examples").glob("*.py")]
+    assert shown
+    assert [block for block in shown if not any(block in example for example in examples)] == []
+
+
+def test_the_files_that_are_named_exist() -> None:
+    named = re.findall(r"`((?:examples|docs|tf_rdmabatch)/[\w./]+)`", README)
+    assert named
+    assert [path for path in named if not (ROOT / path).exists()] == []
 
 
 def test_the_targets_of_links_exist() -> None:

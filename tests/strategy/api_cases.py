@@ -132,7 +132,7 @@ def variables(strategy: Any) -> dict[str, Any]:
     variable.assign(variable + beside)
     variable.assign_sub([0.5, 0.5])
     counter.assign_add(3)
-    strategy.run(lambda: counter.assign_add(1))
+    strategy.run(lambda: counter.assign_add(tf.constant(1, tf.int64)))
     function = tf.function(lambda: variable * 2.0)
     return {
         "variable": variable.numpy(),

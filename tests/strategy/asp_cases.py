@@ -54,7 +54,13 @@ def failing_step(strategy: Any) -> dict[str, Any]:
     """What goes wrong in a step is raised by join, and the next steps run."""
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     message = "nothing was raised"
-    coordinator.schedule(tf.function(lambda: tf.debugging.Assert(False, ["a wrong step"])))
+
+    @tf.function
+    def wrong(value: Any) -> Any:
+        tf.debugging.assert_less(value, 0, "a wrong step")
+        return value
+
+    coordinator.schedule(wrong, args=(tf.constant(1),))
     try:
         coordinator.join()
     except tf.errors.InvalidArgumentError as error:

@@ -60,7 +60,11 @@ class Runner:
             for index in range(count):
                 self.start_task(job, index)
         self._arguments = ["runner", kind, str(replicas)]
-        self.start_chief()
+        try:
+            self.start_chief()
+        except CaseError:
+            self.close()
+            raise
 
     def start_chief(self) -> None:
         self.chief = self._process("chief", 0, self._arguments, pipes=True)

@@ -35,13 +35,6 @@ def small_batch(strategy: Any) -> dict[str, Any]:
     return message(lambda: strategy.experimental_distribute_dataset(dataset))
 
 
-def small_batch_in_fit(strategy: Any) -> dict[str, Any]:
-    with strategy.scope():
-        model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(4)])
-        model.compile("sgd", "mse")
-    return message(lambda: model.fit(np.ones((8, 8)), np.ones((8, 4)), batch_size=3, verbose=0))
-
-
 def too_few_values(strategy: Any) -> dict[str, Any]:
     values = strategy.experimental_distribute_values_from_function(lambda _: tf.constant(1.0))
     fewer = type(values)(values.values[:3])
@@ -96,7 +89,7 @@ def not_elementwise(strategy: Any, optimizer: str) -> dict[str, Any]:
     """An optimizer that takes norms or means, for a variable that is cut."""
     with strategy.scope():
         model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(4)])
-        model.compile(optimizer, "mse")
+        model.compile(getattr(keras.optimizers, optimizer)(), "mse")
     return message(lambda: model.fit(np.ones((8, 8)), np.ones((8, 4)), batch_size=8, verbose=0))
 
 

@@ -118,7 +118,10 @@ class _Sequence(keras.utils.PyDataset):
 
 
 def inputs(strategy: Any) -> dict[str, Any]:
-    """The same model trained on each kind of input in turn."""
+    """The same model trained on each kind of input in turn.
+
+    Keras under any strategy takes batches from a generator before it trains: that is for predict.
+    """
     x, y = data(ROWS)
     model = small(strategy, metrics=["mae"], weighted_metrics=["mse"])
     options = tf.data.Options()
@@ -134,7 +137,6 @@ def inputs(strategy: Any) -> dict[str, Any]:
     weighted = tf.data.Dataset.from_tensor_slices((x, y, weights)).batch(BATCH)
     kinds: dict[str, Any] = {
         "sequence": {"x": _Sequence(x, y)},
-        "generator": {"x": generate()},
         "options": {"x": batches(x, y).with_options(options)},
         "repeated": {"x": batches(x, y).repeat(), "steps_per_epoch": 3, "epochs": 2},
         "no remainder": {"x": tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH, True)},
@@ -149,6 +151,22 @@ def inputs(strategy: Any) -> dict[str, Any]:
     evaluated = model.evaluate(_Sequence(x, y), verbose=0)
     predicted = model.predict(generate(), verbose=0)
     return results(model, evaluated=np.asarray(evaluated), predicted=predicted, **found)
+
+
+def unknown_size(strategy: Any) -> dict[str, Any]:
+    """The end of a dataset of unknown size is no step: neither a number nor an update."""
+    x, y = data(ROWS)
+    found = {}
+    for name, dataset in {
+        "known": batches(x, y),
+        "unknown": batches(x, y).filter(lambda *_: True),
+    }.items():
+        model = small(strategy)
+        history = model.fit(dataset, epochs=3, verbose=0)
+        found[name] = np.concatenate([w.ravel() for w in model.get_weights()])
+        found[f"{name} loss"] = np.asarray(history.history["loss"])
+        found[f"{name} steps"] = model.optimizer.iterations.numpy()
+    return found
 
 
 def batch_methods(strategy: Any, **options: Any) -> dict[str, Any]:

@@ -85,8 +85,8 @@ def main() -> int:
         reference = train(tf.distribute.get_strategy())
         np.savez(Path(result).with_suffix(".reference.npz"), **reference)
 
-    tasks = [fork(functools.partial(serve, "ps", 0))]
-    tasks += [fork(functools.partial(serve, "worker", i)) for i in range(WORKERS)]
+    names = [("ps", 0), *(("worker", index) for index in range(WORKERS))]
+    tasks = [fork(functools.partial(serve, job, index)) for job, index in names]
     status = max(os.waitpid(fork(function), 0)[1] for function in (chief, alone))
     for task in tasks:
         os.kill(task, signal.SIGKILL)

@@ -44,7 +44,7 @@ def callbacks(strategy: Any) -> dict[str, Any]:
             epochs=5,
             verbose=0,
             callbacks=[
-                tf_keras.callbacks.ModelCheckpoint(best, save_best_only=True, monitor="loss"),
+                tf_keras.callbacks.ModelCheckpoint(str(best), save_best_only=True, monitor="loss"),
                 tf_keras.callbacks.ModelCheckpoint(weights, save_weights_only=True),
                 tf_keras.callbacks.EarlyStopping(patience=3, restore_best_weights=True),
                 tf_keras.callbacks.ReduceLROnPlateau(patience=2, factor=0.5),

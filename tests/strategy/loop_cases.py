@@ -141,6 +141,43 @@ def saved(strategy: Any) -> dict[str, Any]:
     return results(model)
 
 
+def saved_metric(strategy: Any) -> dict[str, Any]:
+    """A variable that is synchronised on read, in a checkpoint and a SavedModel: its sum."""
+    with strategy.scope():
+        module = tf.Module()
+        module.total = tf.Variable(
+            [1.0, 0.0],
+            synchronization=tf.VariableSynchronization.ON_READ,
+            aggregation=tf.VariableAggregation.SUM,
+        )
+
+    def replica() -> None:
+        number = tf.cast(tf.distribute.get_replica_context().replica_id_in_sync_group, tf.float32)
+        module.total.assign_add(tf.stack([number, 1.0]))
+
+    strategy.run(replica)
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoint = tf.train.Checkpoint(module=module)
+        path = checkpoint.save(f"{folder}/checkpoint")
+        plain = tf.Module()
+        plain.total = tf.Variable([0.0, 0.0])
+        tf.train.Checkpoint(module=plain).restore(path).assert_consumed()
+        saved = plain.total.numpy()
+        tf.saved_model.save(module, f"{folder}/module")
+        loaded = tf.saved_model.load(f"{folder}/module").total.numpy()
+        plain.total.assign([40.0, 4.0])
+        back = tf.train.Checkpoint(module=plain).save(f"{folder}/back")
+        checkpoint.restore(back).assert_consumed()
+        restored = module.total.numpy()
+        strategy.run(replica)
+    return {
+        "saved": saved,
+        "loaded": loaded,
+        "restored": restored,
+        "after": module.total.numpy(),
+    }
+
+
 def written_by_chief(strategy: Any) -> dict[str, Any]:
     """What the chief writes between the rounds counts in the next."""
     keras.utils.set_random_seed(1)

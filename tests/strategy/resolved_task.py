@@ -19,7 +19,10 @@ def resolver(kind: str, *arguments: str) -> Any:
     if kind == "simple":
         cluster, job, index = arguments
         return tf.distribute.cluster_resolver.SimpleClusterResolver(
-            tf.train.ClusterSpec(json.loads(cluster)), job, int(index), rpc_layer="grpc"
+            tf.train.ClusterSpec(json.loads(cluster)),
+            task_type=job,
+            task_id=int(index),
+            rpc_layer="grpc",
         )
     return tf.distribute.cluster_resolver.SlurmClusterResolver(
         {"chief": 1, "ps": 1, "worker": 1},
@@ -35,7 +38,7 @@ def main() -> None:
     found = resolver(*sys.argv[1:])
     found.cluster_spec()
     if found.task_type in ("worker", "ps"):
-        tf_rdmabatch.serve(found, linger=0.0)
+        tf_rdmabatch.serve(found, linger=2.0)
         return
     strategy = tf_rdmabatch.ParameterServerStrategy(found, num_virtual_replicas=3)
     with strategy.scope():

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tests.strategy.keras_cases import legacy_fit
+from tf_rdmabatch import ops
 
 
 def raw(strategy: Any) -> dict[str, Any]:
@@ -86,4 +87,37 @@ def placement(strategy: Any) -> dict[str, Any]:
         "shards on": np.asarray([v.server for v in variable.variables]),
         "slot shards on": np.asarray([v.server for v in slot.variables]),
         "loads": np.asarray(strategy.extended.placement.loads),
+    }
+
+
+def pushed_bytes(strategy: Any) -> dict[str, Any]:
+    """What the first worker sends in a round, and the bytes of the variables that it updates."""
+    with strategy.scope():
+        pair = [
+            tf.Variable(lambda: tf.ones([512, 1024])),
+            tf.Variable(lambda: tf.ones([256, 1024])),
+        ]
+
+    @tf.function
+    def step() -> None:
+        def replica() -> None:
+            with tf.GradientTape() as tape:
+                loss = tf.add_n([tf.reduce_sum(v**2) for v in pair])
+            gradients = tape.gradient(loss, pair)
+            sums = tf.distribute.get_replica_context().all_reduce("SUM", gradients)
+            for variable, total in zip(pair, sums, strict=True):
+                strategy.extended.update(variable, lambda v, g: v.assign_sub(0.1 * g), [total])
+
+        strategy.run(replica)
+
+    def sent() -> int:
+        with tf.device(strategy.extended.worker_cpus[0]):
+            return ops.stats()["bytes_sent"]
+
+    step()
+    before = sent()
+    step()
+    return {
+        "sent": np.asarray(sent() - before),
+        "variables": np.asarray(sum(4 * int(v.shape.num_elements()) for v in pair)),
     }

@@ -103,7 +103,7 @@ def test_model(runners: MakeRunner, case: str) -> None:
     compare(runners, f"keras_cases:{case}", allotment=[1, 3])
 
 
-@pytest.mark.parametrize("case", ["raw", "reductions", "saved", "written_by_chief"])
+@pytest.mark.parametrize("case", ["raw", "reductions", "saved", "saved_metric", "written_by_chief"])
 def test_loop(runners: MakeRunner, case: str) -> None:
     compare(runners, f"loop_cases:{case}", allotment=[1, 3])
 

@@ -47,7 +47,14 @@ def test_where_shards_are(runners: MakeRunner) -> None:
     assert abs(found["loads"][0] - found["loads"][1]) <= 334 * 10 * 4
 
 
-@pytest.mark.parametrize("optimizer", ["lamb", "adafactor", "muon"])
+@pytest.mark.parametrize(("kind", "servers"), [("cluster", 1), ("sharded", 2)])
+def test_a_gradient_is_sent_once(runners: MakeRunner, kind: str, servers: int) -> None:
+    """Each server gets what it updates, and nothing else."""
+    found = runners(kind, 4, 2, servers).run("sharded_cases:pushed_bytes")
+    assert found["variables"] <= found["sent"] < 1.05 * found["variables"]
+
+
+@pytest.mark.parametrize("optimizer", ["Lamb", "Adafactor", "Muon"])
 def test_optimizers_that_need_all_shards(runners: MakeRunner, optimizer: str) -> None:
     runner = runners("sharded", 4, 2, 2)
     found = runner.run("error_cases:not_elementwise", optimizer=optimizer)

@@ -30,8 +30,8 @@ steps_per_execution). stock is tf.distribute.ParameterServerStrategy over gRPC, 
 the steps scheduled by a ClusterCoordinator ahead of time. Each task is a process on this host
 (workers, servers and the chief). Both jobs exist at the same time and run in turn. GB/s counts what
 is pulled and pushed, CPU time is that of all processes of the job, others is what all other
-processes took meanwhile, in cores. Figures are medians of the quiet runs (others below {quiet:g}); of
-all, where none was quiet. Under faster and CPU stand steps/s and CPU time against stock's. A
+processes took meanwhile, in cores. Figures are medians of the quiet runs (others below {quiet:g});
+of all, where none was quiet. Under faster and CPU stand steps/s and CPU time against stock's. A
 network's training also runs without communication, and its communication without the network: what
 both take more than the round was hidden.
 """

@@ -38,7 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--port",
         type=_port,
         default=29400,
-        help="with --hosts: the first of the ports that tasks take on each; default: 29400",
+        help="with --hosts: the first task's port; others have the next; default: 29400",
     )
     parser.add_argument(
         "--ssh",
@@ -62,14 +62,12 @@ def run(options: argparse.Namespace) -> int:
         raise CommandError(f"no such script: {options.script}", status=2)
     count = options.workers + options.ps + 1
     if options.hosts is None:
-        hosts = ["127.0.0.1"]
-        ports = {"127.0.0.1": free_ports(count)}
+        tasks = lay_out(options.workers, options.ps, ["127.0.0.1"], free_ports(count))
     else:
-        hosts = options.hosts
-        ports = {host: list(range(options.port, options.port + count)) for host in hosts}
         if options.port + count > 65536:
             raise CommandError(f"--port {options.port} leaves too few ports", status=2)
-    tasks = lay_out(options.workers, options.ps, hosts, ports)
+        ports = range(options.port, options.port + count)
+        tasks = lay_out(options.workers, options.ps, options.hosts, ports)
     script = [sys.executable, options.script, *options.arguments]
     serve = [sys.executable, "-m", "tf_rdmabatch", "serve"]
     commands = {task.name: script if task.job == "chief" else serve for task in tasks}

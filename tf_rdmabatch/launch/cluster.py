@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 
@@ -23,9 +23,7 @@ class Task:
         return f"{self.job}:{self.index}"
 
 
-def lay_out(
-    workers: int, servers: int, hosts: Sequence[str], ports: Mapping[str, Sequence[int]]
-) -> list[Task]:
+def lay_out(workers: int, servers: int, hosts: Sequence[str], ports: Iterable[int]) -> list[Task]:
     """Lay tasks out over hosts: servers and workers in turn, and the chief on the first.
 
     Parameters
@@ -35,21 +33,21 @@ def lay_out(
     hosts
         Names or addresses, at least one.
     ports
-        Of each host, enough for all tasks that it gets.
+        One for each task: no two have the same, since two names may be one host's.
 
     Returns
     -------
     list of Task
         The servers and the workers, then the chief.
     """
-    free = {host: iter(own) for host, own in ports.items()}
+    free = iter(ports)
     places: list[tuple[str, int, str]] = []
     for job, count in (("ps", servers), ("worker", workers)):
         places += [(job, i, hosts[i % len(hosts)]) for i in range(count)]
     places.append(("chief", 0, hosts[0]))
     cluster: dict[str, list[str]] = {}
     for job, _, host in places:
-        cluster.setdefault(job, []).append(f"{host}:{next(free[host])}")
+        cluster.setdefault(job, []).append(f"{host}:{next(free)}")
     return [
         Task(job, i, host, json.dumps({"cluster": cluster, "task": {"type": job, "index": i}}))
         for job, i, host in places
