@@ -242,6 +242,22 @@ def test_what_was_pulled_without_a_copy_stays_what_it_was(job: Job) -> None:
     equal(ops.pull(a, 7), np.full(50000, 7.0))
 
 
+def test_what_is_still_used_when_it_is_released_stays_what_it_was(job: Job) -> None:
+    served, (a, _) = job.handles("w", "float32", [50000])
+    job.serve(served, contributors=1)
+    kept = []
+    for version in range(1, 5):
+        with tf.device(job.server):
+            ops.publish(served, tf.fill([50000], float(version)), version)
+        kept.append(ops.pull(a, version, copy=False))
+        equal(kept[-1][:1], [float(version)])
+        ops.release(a)
+        with tf.device(job.workers[0]):
+            assert ops.stats()["views"] == version  # and it is released before more is published
+    for version, value in enumerate(kept, start=1):
+        equal(value, np.full(50000, float(version)))
+
+
 def test_a_variable_is_published_in_place(job: Job) -> None:
     served, (a, _) = job.handles("w", "float32", [50000])
     job.serve(served, contributors=1)
