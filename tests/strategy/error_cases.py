@@ -132,6 +132,14 @@ def nested_function(strategy: Any) -> dict[str, Any]:
     return message(lambda: strategy.run(replica))
 
 
+def nested_reduction(strategy: Any) -> dict[str, Any]:
+    @tf.function
+    def total() -> Any:
+        return tf.distribute.get_replica_context().all_reduce("SUM", tf.constant(1.0))
+
+    return message(lambda: strategy.run(lambda: total() + 1.0))
+
+
 def scatter(strategy: Any) -> dict[str, Any]:
     with strategy.scope():
         variable = tf.Variable([1.0, 2.0])

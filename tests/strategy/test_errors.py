@@ -28,6 +28,7 @@ pytestmark = pytest.mark.timeout(300)
         ("merge_call", "use tf.distribute.get_replica_context().all_reduce"),
         ("printed_reduction", "is known on the parameter servers alone"),
         ("nested_function", "is written inside a nested tf.function"),
+        ("nested_reduction", "is all-reduced, gathered or given to an update in it"),
         ("scatter", "write Variable:0.assign(tf.tensor_scatter_nd_"),
         ("next_in_replica", "strategy.run(function, args=(next(iterator),))"),
         ("two_steps_in_one", "call strategy.run once for each of these steps"),
