@@ -53,7 +53,7 @@ def test_plain(runners: MakeRunner, case: str, options: dict[str, Any]) -> None:
 
 
 def test_dataset_of_unknown_size(runners: MakeRunner) -> None:
-    """Without a strategy Keras counts a step too many for each epoch."""
+    """Its end takes no step: the next epoch goes on as after a dataset of known size."""
     found = runners("cluster", 4, 2, 1).run("fit_cases:unknown_size", allotment=[1, 3])
     assert found["unknown steps"] == found["known steps"] == 18
     np.testing.assert_allclose(found["unknown"], found["known"], rtol=1e-6)
