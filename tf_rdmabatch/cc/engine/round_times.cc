@@ -128,8 +128,12 @@ uint64_t RoundTimes::RoundOf(uint64_t version, uint64_t step) {
   if (begun_ > 0) {
     Round& last = At(begun_ - 1).round;
     // Versions and steps are numbers of their own: what comes second joins what came first. A
-    // server may begin to collect before it publishes, a worker pulls before it pushes.
-    const bool joins = version != 0 ? last.version == 0 && EndOf(last) == 0 : last.step == 0;
+    // server may begin to collect before it publishes, and a worker that has nothing to push may
+    // have done so before it pulls.
+    const bool joins =
+        version != 0
+            ? last.version == 0 && (EndOf(last) == 0 || last.step == static_cast<int64_t>(version))
+            : last.step == 0;
     if (joins) {
       (version != 0 ? last.version : last.step) = static_cast<int64_t>(version + step);
       return begun_ - 1;
