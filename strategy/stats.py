@@ -23,9 +23,9 @@ def task_stats(job: str, values: Mapping[str, int]) -> dict[str, float]:
         What `tf_rdmabatch.ops.stats` returned there.
     """
     stats: dict[str, float] = {
-        # Pulls are reads of the server's memory, and no messages.
+        # Pulls are reads of the server's memory, with or without a copy, and no messages.
         "bytes_sent": values["bytes_sent"] + values["bytes_written"],
-        "bytes_received": values["bytes_received"] + values["bytes_read"],
+        "bytes_received": values["bytes_received"] + values["bytes_read"] + values["bytes_viewed"],
         "messages": values["messages_sent"] + values["messages_received"],
     }
     stats |= {name: values[name] for name in _COUNTERS}

@@ -117,7 +117,6 @@ def trace_worker_program(
         _push(plan, handles, Scalars(scalars), micro_step)
         return outputs.returned
 
-    @tf.function(autograph=False)  # type: ignore[untyped-decorator]
     def program(scalars: Any, anchor: Any, *tensors: Any) -> Any:
         del anchor
         nonlocal handles
@@ -143,7 +142,9 @@ def trace_worker_program(
 
     anchor = tf.TensorSpec([], tf.resource)
     specs = [_any_rows(s) for s in _flat_specs(part_specs)]
-    concrete = program.get_concrete_function(_SCALARS, anchor, *specs)
+    # Inlined into the chief's graph, its control flow would be led from there, over gRPC.
+    whole = tf.function(program, autograph=False, experimental_attributes={"_noinline": True})
+    concrete = whole.get_concrete_function(_SCALARS, anchor, *specs)
     plan.serve()
     return WorkerProgram(concrete, plan, outputs)
 

@@ -37,8 +37,8 @@ class Counters:
         Copies and sums of payload that this process made, and their bytes.
     in_place
         Versions of parameters published in place, without a copy.
-    views
-        Versions of parameters handed out without a copy.
+    views, bytes_viewed
+        Versions of parameters handed out without a copy, and their bytes.
     wakeups_sent, wakeups
         Times that a sleeping peer was woken, and that this engine's progress thread was.
     slot_stalls, queue_stalls
@@ -64,6 +64,7 @@ class Counters:
     bytes_copied: int = 0
     in_place: int = 0
     views: int = 0
+    bytes_viewed: int = 0
     wakeups_sent: int = 0
     wakeups: int = 0
     slot_stalls: int = 0

@@ -41,6 +41,7 @@ class Counter {
   X(bytes_copied, "bytes of those copies")                                                        \
   X(in_place, "versions published in place, without a copy")                                      \
   X(views, "versions handed out without a copy")                                                  \
+  X(bytes_viewed, "bytes of those versions")                                                      \
   X(wakeups_sent, "times a sleeping peer was woken")                                              \
   X(wakeups, "times this engine's progress thread was woken")                                     \
   X(slot_stalls, "sends that found no free slot")                                                 \

@@ -53,6 +53,7 @@ Result<Pulled> Task::PullView(RemoteParameter& parameter, uint64_t version, Dead
   if (!view.ok()) return view.status();
   if (*view == nullptr) return Pull(parameter, version, deadline);
   counters_.views.AddShared(1);
+  counters_.bytes_viewed.AddShared(parameter.bytes());
   void* const data = const_cast<uint8_t*>((*view)->data());
   return Pulled{std::move(*view), data, false};
 }
