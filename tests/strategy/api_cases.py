@@ -138,7 +138,7 @@ def variables(strategy: Any) -> dict[str, Any]:
         "variable": variable.numpy(),
         "function": function().numpy(),
         "item": variable[1].numpy(),
-        "counter": np.asarray(int(counter)),
+        "counter": np.asarray(int(counter.read_value())),
         "in scope": np.asarray(
             [strategy.extended.variable_created_in_scope(v) for v in (variable, beside, outside)]
         ),
