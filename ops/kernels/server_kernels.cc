@@ -216,7 +216,7 @@ class CollectKernel : public WaitingKernel {
     const std::string& name = (*parameter)->spec.name;
     const RoundTimes::Op timed = run->task->times().Collect(*step);
     const auto take = [run = *run, parameter = *parameter, step = *step, timed] {
-      const Status taken = Take(run, *parameter, step);
+      Status taken = Take(run, *parameter, step);
       timed.Ends();
       return taken;
     };

@@ -37,7 +37,7 @@ class PullKernel : public WaitingKernel {
     const RoundTimes::Op timed = run->task->times().Pull(*version);
     const auto read = [copy = copy_, run = *run, parameter = *parameter, remote = *remote,
                        version = *version, timed] {
-      const Status done = Read(run, *parameter, *remote, version, copy);
+      Status done = Read(run, *parameter, *remote, version, copy);
       timed.Ends();
       return done;
     };
