@@ -26,6 +26,31 @@ def terminals() -> dict[str, str]:
     return {n.group(1): task for n, task in zip(names, tasks, strict=True) if n is not None}
 
 
+@pytest.mark.parametrize("role", ["ps", "worker", "chief"])
+def test_the_script_sets_what_is_typed(role: str, tmp_path: Path) -> None:
+    """With a `python` that shows what it was started with."""
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\necho "$TF_CONFIG"\necho "python $*"\n')
+    python.chmod(0o755)
+    done = subprocess.run(
+        ["sh", "examples/three_terminals.sh", role],
+        cwd=ROOT,
+        env={"PATH": os.pathsep.join([str(tmp_path), os.environ["PATH"]])},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert terminals()[role] == "export TF_CONFIG='{}'\n{}\n".format(*done.stdout.splitlines())
+
+
+def test_the_script_says_how_it_is_used() -> None:
+    done = subprocess.run(
+        ["sh", "examples/three_terminals.sh"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "ps|worker|chief" in done.stderr
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="needs TensorFlow")
 def test_a_job_by_hand(tmp_path: Path) -> None:
