@@ -136,6 +136,24 @@ TEST_F(RoundTimesTest, AWorkerWithoutMicroSteps) {
   EXPECT_EQ(totals.push_ns, 5);
 }
 
+// As a worker does when it tells that it no longer reads.
+TEST_F(RoundTimesTest, NothingPushedAfterValuesChangesNothing) {
+  Work(7, 7);
+  clock_ns += 50;
+  const auto nothing = times_.Push(7, 0, 0);
+  clock_ns += 50;
+  nothing.Ends();
+  EXPECT_EQ(LastRound().micro_steps, 2);
+  EXPECT_EQ(LastRound().push_end, 1215);
+}
+
+TEST_F(RoundTimesTest, NothingPushedBeforeThePull) {
+  times_.Push(7, 0, 0).Ends();
+  clock_ns += 50;
+  times_.Pull(7).Ends();
+  EXPECT_EQ(times_.totals().rounds, 1);
+}
+
 TEST_F(RoundTimesTest, MoreMicroStepsThanAreKept) {
   Work(1, 1, 40);
   const Round round = LastRound();

@@ -31,6 +31,7 @@ RoundTimes::Op RoundTimes::Push(uint64_t step, int64_t micro_step, int64_t micro
   std::lock_guard<std::mutex> lock(mutex_);
   const uint64_t number = RoundOf(0, step);
   Round& round = At(number).round;
+  if (micro_steps == 0 && round.micro_steps > 0) return {this, Kind::kNothing, number};
   const int64_t now = now_();
   if (micro_steps > 0) {
     round.micro_steps = micro_steps;
@@ -81,6 +82,8 @@ void RoundTimes::End(const Op& op) {
       break;
     case Kind::kCollect:
       round.collect_end = now;
+      break;
+    case Kind::kNothing:
       break;
     case Kind::kPush:
       if (round.push_begin == 0) break;  // an earlier micro-step

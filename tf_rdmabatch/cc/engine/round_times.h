@@ -74,7 +74,7 @@ class RDMABATCH_EXPORT RoundTimes {
 
   explicit RoundTimes(int64_t (*now)() = NowNs) : now_(now), kept_(kKept) {}
 
-  enum class Kind { kPull, kPush, kPublish, kCollect };
+  enum class Kind { kPull, kPush, kNothing, kPublish, kCollect };
   // An operation under way. Has no effect any more when its round is not open.
   class Op {
    public:
@@ -95,7 +95,7 @@ class RDMABATCH_EXPORT RoundTimes {
   Op Publish(uint64_t version) { return Begin(Kind::kPublish, version, 0); }
   Op Collect(uint64_t step) { return Begin(Kind::kCollect, 0, step); }
   // Values of a micro-step, from 0, are there; those of the last one are sent. `micro_steps` is 0
-  // for a worker that contributes nothing.
+  // for a worker that contributes nothing; of one that has pushed values this changes nothing.
   Op Push(uint64_t step, int64_t micro_step, int64_t micro_steps);
   // The pushes under way waited for room for so long.
   void WaitedForRoom(int64_t nanoseconds);
