@@ -311,3 +311,15 @@ def test_shapes_are_known_when_a_function_is_traced(job: Job) -> None:
     graph = step.get_concrete_function()
     assert [t.shape.as_list() for t in graph.outputs] == [[5, 6], [], [5, 6], []]
     assert [t.dtype for t in graph.outputs] == [tf.bfloat16, tf.int32] * 2
+
+
+def test_a_value_travels_in_blocks(job: Job) -> None:
+    served, (a, _) = job.handles("w", "float32", [1 << 14])
+    job.serve(served, contributors=1, block_bytes=4096)
+    with tf.device(job.server):
+        before = ops.stats()["messages_received"]
+    ops.push(a, job.on(0, count((1 << 14,), "float32")), 1)
+    equal(ops.collect(served, 1), count((1 << 14,), "float32"))
+    with tf.device(job.server):
+        # 64 KiB in blocks of 4 KiB, and what opened the parameter.
+        assert ops.stats()["messages_received"] - before == 17
