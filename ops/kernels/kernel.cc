@@ -43,7 +43,7 @@ Result<TensorRefs> ValuesOf(OpKernelContext* context, const Parameter& parameter
   RDMABATCH_RETURN_IF_ERROR(FromAbsl(context->input_list("values", &inputs)));
   RDMABATCH_RETURN_IF_ERROR(CheckParts(inputs.size(), parameter));
   TensorRefs values;
-  for (int i = 0; i < inputs.size(); ++i) values.push_back(&inputs[i]);
+  for (const tensorflow::Tensor& input : inputs) values.push_back(&input);
   RDMABATCH_RETURN_IF_ERROR(parameter.CheckValues(values));
   return values;
 }
