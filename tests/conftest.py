@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,6 +14,9 @@ from tf_rdmabatch import _core
 from tf_rdmabatch.engine import Connection, Engine
 
 TOKEN = "the token of these tests"
+
+# Jobs that a shell runs in the background ignore interrupts, and so would the tests' processes.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
