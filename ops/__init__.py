@@ -13,6 +13,7 @@ raises with one of the ops that follow. Inside a `tf.function` it fails the call
 
 from __future__ import annotations
 
+from tf_rdmabatch.ops.delays import delay, set_delay
 from tf_rdmabatch.ops.parameters import (
     Parameter,
     ParameterHandle,
@@ -35,6 +36,7 @@ __all__ = [
     "collect",
     "configure",
     "connect",
+    "delay",
     "pack",
     "parameter",
     "publish",
@@ -45,6 +47,7 @@ __all__ = [
     "release",
     "round_times",
     "serve",
+    "set_delay",
     "stats",
     "transports",
     "updated",
