@@ -28,9 +28,19 @@ from tf_rdmabatch.ops.parameters import (
     release,
     serve,
 )
-from tf_rdmabatch.ops.task import configure, connect, round_times, stats, transports, updated
+from tf_rdmabatch.ops.task import (
+    REPORT_FIELDS,
+    configure,
+    connect,
+    round_report,
+    round_times,
+    stats,
+    transports,
+    updated,
+)
 
 __all__ = [
+    "REPORT_FIELDS",
     "Parameter",
     "ParameterHandle",
     "collect",
@@ -45,6 +55,7 @@ __all__ = [
     "push",
     "push_nothing",
     "release",
+    "round_report",
     "round_times",
     "serve",
     "set_delay",

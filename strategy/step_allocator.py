@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,6 +23,10 @@ Integers = npt.NDArray[np.int64]
 
 # Rounds of a worker before its times count: the first one also traces and connects.
 _WARM_UP = 3
+# Steps that are allotted one by one.
+_FEW = 16
+# Rounds whose median is how long a round takes.
+_ROUNDS = 9
 # Moves that the noise of the estimates may have made up are not made: in standard errors.
 _CONFIDENCE = 1.0
 
@@ -108,22 +113,25 @@ def _next_step(
 
 
 def _fill(num_steps: int, step: Floats, communication: Floats, minimum: Integers) -> Integers:
-    """Return an allotment of less than `num_steps` that is a part of the best one."""
+    """Return a part of the best allotment of `num_steps`, mostly all but a few of the steps."""
 
     def done_by(time: float) -> Integers:
         steps = np.floor((time - communication) / step)
         return np.maximum(minimum, np.minimum(steps, num_steps).astype(np.int64))
 
     low, high = 0.0, float((communication + num_steps * step).min())
+    found = done_by(low)
     for _ in range(64):
         middle = (low + high) / 2
-        if middle in (low, high):
+        # What is left costs less one by one.
+        if middle in (low, high) or num_steps - int(found.sum()) <= _FEW:
             break
-        if int(done_by(middle).sum()) < num_steps:
-            low = middle
+        tried = done_by(middle)
+        if int(tried.sum()) < num_steps:
+            low, found = middle, tried
         else:
             high = middle
-    return done_by(low)
+    return found
 
 
 @dataclass
@@ -170,7 +178,7 @@ class StepAllocator:
         Micro-steps that each worker gets at least. With 0, a worker that has none is given one
         every `probe_rounds` rounds, or nobody would notice that it has recovered.
     threshold
-        The predicted gain, as a part of the slowest worker's round, below which nothing moves.
+        The predicted gain, as a part of a round, below which nothing moves.
     probe_rounds
         See `minimum`.
 
@@ -202,6 +210,7 @@ class StepAllocator:
         self._communication = TimeEstimate(num_workers)
         self._idle = np.zeros(num_workers, np.int64)  # rounds without a step
         self._round = 0
+        self._round_seconds: deque[float] = deque(maxlen=_ROUNDS)
         self._allotment = best_allotment(
             num_steps, np.ones(num_workers), np.zeros(num_workers), self._minimum
         )
@@ -258,6 +267,7 @@ class StepAllocator:
         self,
         step_seconds: Sequence[float] | Floats,
         communication_seconds: Sequence[float] | Floats | None = None,
+        round_seconds: float | None = None,
     ) -> Decision | None:
         """Take the times of a round that ran with `allotment`; return the move, if there is one.
 
@@ -268,6 +278,9 @@ class StepAllocator:
             or not positive: no report, and the estimate stays as it was.
         communication_seconds
             What a worker's own pulls and pushes took, not those it waited for, shape (workers,).
+        round_seconds
+            The whole round, with what no allotment changes: gains are compared with it. None: the
+            slowest worker's predicted round.
         """
         step = np.asarray(step_seconds, np.float64)
         if step.shape != self._allotment.shape:
@@ -278,6 +291,8 @@ class StepAllocator:
             else np.asarray(communication_seconds, np.float64)
         )
         self._round += 1
+        if round_seconds is not None and 0 < round_seconds < math.inf:
+            self._round_seconds.append(round_seconds)
         self._report_outcome(step, communication)
         self._step.observe(step)
         self._communication.observe(communication)
@@ -327,7 +342,9 @@ class StepAllocator:
         slowest, next_slowest = int(now.argmax()), int(then.argmax())
         error = self._step.relative_error
         margin = _CONFIDENCE * math.hypot(error[slowest], error[next_slowest])
-        gain = 1 - float(then.max()) / float(now.max())
+        before, after = float(now.max()), float(then.max())
+        whole = float(np.median(self._round_seconds)) if self._round_seconds else before
+        gain = (before - after) / max(before, whole)
         if gain <= self._threshold + margin:
             return None
         return self._move(best, times)
