@@ -16,12 +16,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tf_rdmabatch.strategy.time_estimate import Floats, TimeEstimate
+from tf_rdmabatch.strategy.time_estimate import Floats, TimeEstimate, reported
 
 Integers = npt.NDArray[np.int64]
 
 # Rounds of a worker before its times count: the first one also traces and connects.
 _WARM_UP = 3
+# Rounds without a word of a worker after which the others no longer wait for its first times.
+_PATIENCE = 10
 # Moves that the noise of the estimates may have made up are not made: in standard errors.
 _CONFIDENCE = 1.0
 
@@ -201,6 +203,7 @@ class StepAllocator:
         self._step = TimeEstimate(num_workers)
         self._communication = TimeEstimate(num_workers)
         self._idle = np.zeros(num_workers, np.int64)  # rounds without a step
+        self._silent = np.zeros(num_workers, np.int64)  # rounds with steps, but no report
         self._round = 0
         self._allotment = best_allotment(
             num_steps, np.ones(num_workers), np.zeros(num_workers), self._minimum
@@ -264,10 +267,16 @@ class StepAllocator:
         Parameters
         ----------
         step_seconds
-            What a micro-step took each worker, waiting excluded, shape (workers,). NaN, infinite
-            or not positive: no report, and the estimate stays as it was.
+            What a micro-step took each worker, waiting excluded, shape (workers,). NaN, and what
+            no clock that works can say (less than 1 ns, or more than 1e6 s), is no report: the
+            worker's estimate stays as it was. One that never reports is taken for a median one.
         communication_seconds
             What a worker's own pulls and pushes took, not those it waited for, shape (workers,).
+
+        Raises
+        ------
+        ValueError
+            There is not a time for each worker.
         """
         step = np.asarray(step_seconds, np.float64)
         if step.shape != self._allotment.shape:
@@ -277,11 +286,16 @@ class StepAllocator:
             if communication_seconds is None
             else np.asarray(communication_seconds, np.float64)
         )
+        if communication.shape != step.shape:
+            raise ValueError(f"{communication.size} times of communication for {step.size} workers")
+        step, communication = reported(step), reported(communication)
         self._round += 1
         self._report_outcome(step, communication)
         self._step.observe(step)
         self._communication.observe(communication)
-        self._idle = np.where(self._allotment > 0, 0, self._idle + 1)
+        working = self._allotment > 0
+        self._idle = np.where(working, 0, self._idle + 1)
+        self._silent = np.where(working & np.isnan(step), self._silent + 1, 0)
         return self._decide()
 
     def _report_outcome(self, step: Floats, communication: Floats) -> None:
@@ -313,7 +327,8 @@ class StepAllocator:
 
     def _decide(self) -> Decision | None:
         working = self._active & (self._allotment > 0)
-        if (self._step.rounds[working] < _WARM_UP).any():
+        unknown = (self._step.rounds < _WARM_UP) & (self._silent < _PATIENCE)
+        if (working & unknown).any():
             return None
         times = self._times()
         probe = np.flatnonzero(self._active & (self._idle >= self._probe_rounds))
