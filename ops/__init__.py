@@ -27,9 +27,19 @@ from tf_rdmabatch.ops.parameters import (
     release,
     serve,
 )
-from tf_rdmabatch.ops.task import configure, connect, round_times, stats, transports, updated
+from tf_rdmabatch.ops.task import (
+    REPORT_FIELDS,
+    configure,
+    connect,
+    round_report,
+    round_times,
+    stats,
+    transports,
+    updated,
+)
 
 __all__ = [
+    "REPORT_FIELDS",
     "Parameter",
     "ParameterHandle",
     "collect",
@@ -43,6 +53,7 @@ __all__ = [
     "push",
     "push_nothing",
     "release",
+    "round_report",
     "round_times",
     "serve",
     "stats",

@@ -234,8 +234,8 @@ def shortest_round(num_steps: float, step: Floats, costs: Costs) -> float:
 def simulate(system: System, num_steps: int, factors: Floats, costs: Costs) -> Outcome:
     """Run rounds.
 
-    A worker that a round did not wait for goes on until it has pushed, in vain, and then begins with
-    the round that the others are in.
+    A worker that a round did not wait for goes on until it has pushed, in vain, and then begins
+    with the round that the others are in.
 
     Parameters
     ----------

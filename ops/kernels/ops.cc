@@ -93,6 +93,15 @@ REGISTER_OP("RdmabatchRoundTimes")
       return absl::OkStatus();
     });
 
+REGISTER_OP("RdmabatchRoundReport")
+    .Input("number: int64")
+    .Output("report: int64")
+    .SetIsStateful()
+    .SetShapeFn([](InferenceContext* c) {
+      c->set_output(0, c->Vector(InferenceContext::kUnknownDim));
+      return absl::OkStatus();
+    });
+
 REGISTER_OP("RdmabatchUpdated")
     .Input("variables: N * resource")
     .Input("step: int64")
