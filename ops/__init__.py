@@ -13,6 +13,7 @@ raises with one of the ops that follow. Inside a `tf.function` it fails the call
 
 from __future__ import annotations
 
+from tf_rdmabatch.ops.delays import delay, set_delay
 from tf_rdmabatch.ops.parameters import (
     Parameter,
     ParameterHandle,
@@ -45,6 +46,7 @@ __all__ = [
     "collect",
     "configure",
     "connect",
+    "delay",
     "pack",
     "parameter",
     "publish",
@@ -56,6 +58,7 @@ __all__ = [
     "round_report",
     "round_times",
     "serve",
+    "set_delay",
     "stats",
     "transports",
     "updated",

@@ -46,10 +46,11 @@ def step_seconds(rounds: npt.NDArray[np.void]) -> npt.NDArray[np.float64]:
     Returns
     -------
     np.ndarray
-        Seconds, shape (rounds,), without waits. NaN where nothing was pulled or no micro-step ran.
+        Seconds, shape (rounds,), without waits. NaN where nothing was pulled, no micro-step ran, or
+        the times are not in order.
     """
-    known = (rounds["pull_end"] > 0) & (rounds["micro_steps"] > 0)
     computing = rounds["compute_end"] - rounds["pull_end"]
+    known = (rounds["pull_end"] > 0) & (rounds["micro_steps"] > 0) & (computing > 0)
     steps = np.where(known, rounds["micro_steps"], 1)
     return np.where(known, computing / steps / 1e9, np.nan)
 

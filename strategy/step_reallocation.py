@@ -244,7 +244,7 @@ class StepReallocation(KerasCallback):
         for decision in decisions:
             LOGGER.info("steps moved after %s", decision)
         self._looked = time.monotonic()
-        cost = (self._looked - begin) / max(1, new)
+        cost = max(1e-6, (self._looked - begin) / max(1, new))
         # Slowly: one look may be interrupted.
         self._cost += 0.2 * (cost - self._cost)
         return decisions

@@ -110,11 +110,12 @@ def trace_worker_program(
         number = Scalars(scalars).first + micro_step
         context = VirtualReplicaContext(strategy, tf.cast(number, tf.int32))
         values = _pack([i.value_spec for i in inputs], tensors)
-        with trace.activate(handles.graph, private.current_graph(), number), context:
-            outputs.structure = _own(function(*values), private.current_graph())
-            plan.finish([number, *tensors], outputs.tensors)
-        outputs.finish(plan)
-        _push(plan, handles, Scalars(scalars), micro_step)
+        with tf.control_dependencies([ops.delay()] if extended.slowed else []):
+            with trace.activate(handles.graph, private.current_graph(), number), context:
+                outputs.structure = _own(function(*values), private.current_graph())
+                plan.finish([number, *tensors], outputs.tensors)
+            outputs.finish(plan)
+            _push(plan, handles, Scalars(scalars), micro_step)
         return outputs.returned
 
     def program(scalars: Any, anchor: Any, *tensors: Any) -> Any:

@@ -231,5 +231,18 @@ REGISTER_OP("RdmabatchPushNothing")
       return RequireScalars(c, {"parameters", "step"});
     });
 
+REGISTER_OP("RdmabatchDelay")
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::NoOutputs);
+
+REGISTER_OP("RdmabatchSetDelay")
+    .Input("seconds: double")
+    .Output("delay: double")
+    .SetIsStateful()
+    .SetShapeFn([](InferenceContext* c) {
+      TF_RETURN_IF_ERROR(RequireScalars(c, {"seconds"}));
+      return ScalarShape(c);
+    });
+
 }  // namespace
 }  // namespace rdmabatch::ops
