@@ -13,6 +13,7 @@ raises with one of the ops that follow. Inside a `tf.function` it fails the call
 
 from __future__ import annotations
 
+from tf_rdmabatch.ops.delays import delay, set_delay
 from tf_rdmabatch.ops.parameters import (
     Parameter,
     ParameterHandle,
@@ -27,14 +28,25 @@ from tf_rdmabatch.ops.parameters import (
     release,
     serve,
 )
-from tf_rdmabatch.ops.task import configure, connect, round_times, stats, transports, updated
+from tf_rdmabatch.ops.task import (
+    REPORT_FIELDS,
+    configure,
+    connect,
+    round_report,
+    round_times,
+    stats,
+    transports,
+    updated,
+)
 
 __all__ = [
+    "REPORT_FIELDS",
     "Parameter",
     "ParameterHandle",
     "collect",
     "configure",
     "connect",
+    "delay",
     "pack",
     "parameter",
     "publish",
@@ -43,8 +55,10 @@ __all__ = [
     "push",
     "push_nothing",
     "release",
+    "round_report",
     "round_times",
     "serve",
+    "set_delay",
     "stats",
     "transports",
     "updated",

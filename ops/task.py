@@ -191,6 +191,28 @@ def round_times(last: int = 1024) -> npt.NDArray[np.void]:
     return np.ascontiguousarray(values).view(np.dtype(fields)).reshape(len(values))
 
 
+# Fields of a round's report.
+REPORT_FIELDS = ("number", *_core.ROUND_FIELDS)
+
+
+def round_report(number: Any) -> Any:
+    """Return what is known of one round of the task in the current device's process.
+
+    Parameters
+    ----------
+    number
+        The version that was pulled, or the step that was pushed to: one of the last rounds.
+
+    Returns
+    -------
+    tf.Tensor
+        int64, of shape (fields,): the number, and the fields that `round_times` explains but
+        ``micro_step_end``, zeros where the round is not known; `REPORT_FIELDS` are their names.
+    """
+    report = library.rdmabatch_round_report(number=tf.cast(number, tf.int64))
+    return tf.ensure_shape(report, [len(REPORT_FIELDS)])
+
+
 def updated(variables: Sequence[Any], step: Any) -> Any:
     """Note, in the times of the current device's task, that a server's update is done.
 

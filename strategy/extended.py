@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tf_rdmabatch import ops
 from tf_rdmabatch.strategy import _tensorflow as private
 from tf_rdmabatch.strategy import trace as traces
 from tf_rdmabatch.strategy.datasets import BatchDataset
@@ -57,6 +58,8 @@ class SynchronousExtended(private.pss.ParameterServerStrategyV2Extended):  # typ
         self.placement = LeastLoaded(self._num_ps)
         self.parameters = ParameterTable(self.server_devices, self.worker_count)
         self.local_variables: list[LocalVariable] = []
+        # Whether the replicas of functions that are traced from now on wait as `set_delays` says.
+        self.slowed = False
         # Bytes of each variable on each server.
         self.contents: list[list[int]] = [[] for _ in self.server_devices]
         self.anchors = []
@@ -119,6 +122,20 @@ class SynchronousExtended(private.pss.ParameterServerStrategyV2Extended):  # typ
     def owners(self) -> list[int]:
         """Return the worker of each replica."""
         return [w for w, count in enumerate(self._allotment) for _ in range(count)]
+
+    # Slow workers, for studies.
+
+    def set_delays(self, seconds: Sequence[float]) -> None:
+        """Have each worker wait so long in each of its replicas, where `slowed` was on.
+
+        Parameters
+        ----------
+        seconds
+            Of each worker; from its next replica on.
+        """
+        for device, delay in zip(self.worker_cpus, seconds, strict=True):
+            with tf.device(device):
+                ops.set_delay(delay)
 
     # Variables.
 

@@ -9,8 +9,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
+from tf_rdmabatch import ops
 from tf_rdmabatch.strategy import _tensorflow as private
 from tf_rdmabatch.strategy.describe import describe_contents
 from tf_rdmabatch.strategy.lifting import Done
@@ -21,6 +24,12 @@ from tf_rdmabatch.strategy.worker_program import WorkerProgram, trace_worker_pro
 LOGGER = logging.getLogger("tf_rdmabatch")
 # How many functions' rounds are kept that were run in eager mode.
 _CACHED = 64
+# How many rounds' reports are kept.
+_REPORTS = 64
+
+
+# Of a worker's round: its number, and what the engine measured.
+_REPORT = np.dtype([(name, np.int64) for name in ops.REPORT_FIELDS])
 
 
 class Rounds:
@@ -43,6 +52,22 @@ class Rounds:
             self.number = private.create_variable(
                 initial_value=tf.constant(0, tf.int64), trainable=False, name="round"
             )
+            shape = [_REPORTS, strategy.extended.worker_count, len(ops.REPORT_FIELDS)]
+            self._reports = private.create_variable(
+                initial_value=lambda: tf.zeros(shape, tf.int64), trainable=False, name="reports"
+            )
+
+    def keep_reports(self, number: tf.Tensor, reports: Sequence[tf.Tensor]) -> None:
+        """Keep what each worker reported of a round, in the place of an old one."""
+        with tf.device(self._device):
+            self._reports.scatter_update(tf.IndexedSlices(tf.stack(reports), number % _REPORTS))
+
+    def reports(self, after: int) -> npt.NDArray[np.void]:
+        """Return the reports of the rounds after one, the oldest first; see the strategy."""
+        reports: npt.NDArray[np.void] = self._reports.numpy().view(_REPORT)[..., 0]
+        numbers = reports["number"].max(axis=1)
+        order = np.argsort(numbers)
+        return np.asarray(reports[order[numbers[order] > after]])
 
     def log_once(self, contents: Sequence[Sequence[int]]) -> None:
         """Say, with the first round, where the variables are: all were created by then."""
@@ -151,7 +176,10 @@ class Round:
             self._call_worker(worker, program, inputs, [number, first[worker], allotment[worker]])
             for worker in range(extended.worker_count)
         ]
-        results = _Results(program, strategy.num_replicas_in_sync, outputs)
+        extended.rounds.keep_reports(number, [report for report, *_ in outputs])
+        results = _Results(
+            program, strategy.num_replicas_in_sync, [values for _, *values in outputs]
+        )
         servers = ServerPrograms(
             program.plan,
             extended.server_devices,

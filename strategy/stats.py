@@ -47,10 +47,11 @@ def step_seconds(rounds: npt.NDArray[np.void]) -> npt.NDArray[np.float64]:
     Returns
     -------
     np.ndarray
-        Seconds, shape (rounds,), without waits. NaN where nothing was pulled or no micro-step ran.
+        Seconds, shape (rounds,), without waits. NaN where nothing was pulled, no micro-step ran, or
+        the times are not in order.
     """
-    known = (rounds["pull_end"] > 0) & (rounds["micro_steps"] > 0)
     computing = rounds["compute_end"] - rounds["pull_end"]
+    known = (rounds["pull_end"] > 0) & (rounds["micro_steps"] > 0) & (computing > 0)
     steps = np.where(known, rounds["micro_steps"], 1)
     return np.where(known, computing / steps / 1e9, np.nan)
 
@@ -65,3 +66,39 @@ def communication_seconds(rounds: npt.NDArray[np.void]) -> npt.NDArray[np.float6
     pushing = rounds["push_end"] - computed - rounds["push_wait"]
     known = (rounds["pull_end"] > 0) & (rounds["push_end"] > 0)
     return np.where(known, (pulling + pushing) / 1e9, np.nan)
+
+
+def wait_seconds(
+    rounds: npt.NDArray[np.void], before: npt.NDArray[np.void]
+) -> npt.NDArray[np.float64]:
+    """Return how long each worker did nothing, from the end of its last round to that of this one.
+
+    It was blocked by others, between the rounds or in this one, or waited for the chief.
+
+    Parameters
+    ----------
+    rounds
+        A round's reports, of `ParameterServerStrategy.round_reports`, shape (workers,).
+    before
+        Those of the round before.
+
+    Returns
+    -------
+    np.ndarray
+        Seconds, shape (workers,); NaN where one of the two is not known.
+    """
+    ended = np.maximum.reduce([before[end] for end in ("pull_end", "compute_end", "push_end")])
+    idle = rounds["pull_begin"] - ended
+    known = (rounds["pull_begin"] > 0) & (ended > 0) & (idle >= 0)
+    return np.where(known, (idle + rounds["pull_wait"] + rounds["push_wait"]) / 1e9, np.nan)
+
+
+def round_seconds(rounds: npt.NDArray[np.void], before: npt.NDArray[np.void]) -> float | None:
+    """Return how long it was from one round's first pulls to the next one's; None: not known.
+
+    Parameters are as in `wait_seconds`; it is the median over the workers, each by its own clock.
+    """
+    known = (rounds["pull_begin"] > before["pull_begin"]) & (before["pull_begin"] > 0)
+    if not known.any():
+        return None
+    return float(np.median((rounds["pull_begin"] - before["pull_begin"])[known])) / 1e9

@@ -10,18 +10,25 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from tf_rdmabatch.strategy.time_estimate import Floats, TimeEstimate
+from tf_rdmabatch.strategy.time_estimate import Floats, TimeEstimate, reported
 
 Integers = npt.NDArray[np.int64]
 
 # Rounds of a worker before its times count: the first one also traces and connects.
 _WARM_UP = 3
+# Rounds without a word of a worker after which the others no longer wait for its first times.
+_PATIENCE = 10
+# Steps that are allotted one by one.
+_FEW = 16
+# Rounds whose median is what a round takes besides its slowest worker's time.
+_ROUNDS = 9
 # Moves that the noise of the estimates may have made up are not made: in standard errors.
 _CONFIDENCE = 1.0
 
@@ -108,22 +115,25 @@ def _next_step(
 
 
 def _fill(num_steps: int, step: Floats, communication: Floats, minimum: Integers) -> Integers:
-    """Return an allotment of less than `num_steps` that is a part of the best one."""
+    """Return a part of the best allotment of `num_steps`, mostly all but a few of the steps."""
 
     def done_by(time: float) -> Integers:
         steps = np.floor((time - communication) / step)
         return np.maximum(minimum, np.minimum(steps, num_steps).astype(np.int64))
 
     low, high = 0.0, float((communication + num_steps * step).min())
+    found = done_by(low)
     for _ in range(64):
         middle = (low + high) / 2
-        if middle in (low, high):
+        # What is left costs less one by one.
+        if middle in (low, high) or num_steps - int(found.sum()) <= _FEW:
             break
-        if int(done_by(middle).sum()) < num_steps:
-            low = middle
+        tried = done_by(middle)
+        if int(tried.sum()) < num_steps:
+            low, found = middle, tried
         else:
             high = middle
-    return done_by(low)
+    return found
 
 
 @dataclass
@@ -170,7 +180,7 @@ class StepAllocator:
         Micro-steps that each worker gets at least. With 0, a worker that has none is given one
         every `probe_rounds` rounds, or nobody would notice that it has recovered.
     threshold
-        The predicted gain, as a part of the slowest worker's round, below which nothing moves.
+        The predicted gain, as a part of a round, below which nothing moves.
     probe_rounds
         See `minimum`.
 
@@ -201,7 +211,9 @@ class StepAllocator:
         self._step = TimeEstimate(num_workers)
         self._communication = TimeEstimate(num_workers)
         self._idle = np.zeros(num_workers, np.int64)  # rounds without a step
+        self._silent = np.zeros(num_workers, np.int64)  # rounds with steps, but no report
         self._round = 0
+        self._overhead: deque[float] = deque(maxlen=_ROUNDS)
         self._allotment = best_allotment(
             num_steps, np.ones(num_workers), np.zeros(num_workers), self._minimum
         )
@@ -258,16 +270,26 @@ class StepAllocator:
         self,
         step_seconds: Sequence[float] | Floats,
         communication_seconds: Sequence[float] | Floats | None = None,
+        round_seconds: float | None = None,
     ) -> Decision | None:
         """Take the times of a round that ran with `allotment`; return the move, if there is one.
 
         Parameters
         ----------
         step_seconds
-            What a micro-step took each worker, waiting excluded, shape (workers,). NaN, infinite
-            or not positive: no report, and the estimate stays as it was.
+            What a micro-step took each worker, waiting excluded, shape (workers,). NaN, and what
+            no clock that works can say (less than 1 ns, or more than 1e6 s), is no report: the
+            worker's estimate stays as it was. One that never reports is taken for a median one.
         communication_seconds
             What a worker's own pulls and pushes took, not those it waited for, shape (workers,).
+        round_seconds
+            The whole round, with what no allotment changes: gains are compared with it. None: the
+            slowest worker's predicted round.
+
+        Raises
+        ------
+        ValueError
+            There is not a time for each worker.
         """
         step = np.asarray(step_seconds, np.float64)
         if step.shape != self._allotment.shape:
@@ -277,23 +299,28 @@ class StepAllocator:
             if communication_seconds is None
             else np.asarray(communication_seconds, np.float64)
         )
+        if communication.shape != step.shape:
+            raise ValueError(f"{communication.size} times of communication for {step.size} workers")
+        step, communication = reported(step), reported(communication)
         self._round += 1
-        self._report_outcome(step, communication)
+        slowest = float(predicted_times(self._allotment, step, np.nan_to_num(communication)).max())
+        if round_seconds is not None and 0 <= round_seconds - slowest < math.inf:
+            self._overhead.append(round_seconds - slowest)
+        self._report_outcome(slowest)
         self._step.observe(step)
         self._communication.observe(communication)
-        self._idle = np.where(self._allotment > 0, 0, self._idle + 1)
+        working = self._allotment > 0
+        self._idle = np.where(working, 0, self._idle + 1)
+        self._silent = np.where(working & np.isnan(step), self._silent + 1, 0)
         return self._decide()
 
-    def _report_outcome(self, step: Floats, communication: Floats) -> None:
-        if not self.decisions or self.decisions[-1].rounds_since == 3:
-            return
-        times = predicted_times(self._allotment, step, np.nan_to_num(communication))
-        if not np.isfinite(times).all():
+    def _report_outcome(self, slowest: float) -> None:
+        if not self.decisions or self.decisions[-1].rounds_since == 3 or math.isnan(slowest):
             return
         last = self.decisions[-1]
         total = last.came_true * last.rounds_since if last.rounds_since else 0.0
         last.rounds_since += 1
-        last.came_true = (total + float(times.max())) / last.rounds_since
+        last.came_true = (total + slowest) / last.rounds_since
 
     def _times(self) -> tuple[Floats, Floats]:
         """Return the estimated times; a worker of which nothing is known is like the median one."""
@@ -313,7 +340,8 @@ class StepAllocator:
 
     def _decide(self) -> Decision | None:
         working = self._active & (self._allotment > 0)
-        if (self._step.rounds[working] < _WARM_UP).any():
+        unknown = (self._step.rounds < _WARM_UP) & (self._silent < _PATIENCE)
+        if (working & unknown).any():
             return None
         times = self._times()
         probe = np.flatnonzero(self._active & (self._idle >= self._probe_rounds))
@@ -327,7 +355,9 @@ class StepAllocator:
         slowest, next_slowest = int(now.argmax()), int(then.argmax())
         error = self._step.relative_error
         margin = _CONFIDENCE * math.hypot(error[slowest], error[next_slowest])
-        gain = 1 - float(then.max()) / float(now.max())
+        before, after = float(now.max()), float(then.max())
+        overhead = float(np.median(self._overhead)) if self._overhead else 0.0
+        gain = (before - after) / (before + overhead)
         if gain <= self._threshold + margin:
             return None
         return self._move(best, times)

@@ -240,6 +240,32 @@ class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: i
             for job, i, device in self._tasks()
         }
 
+    def round_reports(self, after: int = 0) -> npt.NDArray[np.void]:
+        """Return what the workers reported of their last rounds.
+
+        Each report came with its round's results: nobody is asked, and it costs microseconds.
+
+        Parameters
+        ----------
+        after
+            The number of a round: only later ones are returned.
+
+        Returns
+        -------
+        np.ndarray
+            A structured array of shape (rounds, workers), of at most 64 rounds, the oldest first.
+            Its fields are ``number``, of the round, and those of a worker that
+            `tf_rdmabatch.ops.round_times` explains; zeros where there was no report.
+
+        Raises
+        ------
+        RuntimeError
+            The strategy is asynchronous, or this is not eager mode.
+        """
+        if self.consistency == "asp" or not tf.executing_eagerly():
+            raise RuntimeError("rounds are synchronous, and reported between rounds, not in them")
+        return self.extended.rounds.reports(after)  # type: ignore[no-any-return]
+
     def _ask(self, device: str, question: Callable[[], Any]) -> Any:
         if not tf.executing_eagerly():
             raise RuntimeError("a job's figures are known between rounds, not in a tf.function")

@@ -25,7 +25,7 @@ class WorkerProgram:
     Parameters
     ----------
     function
-        Its ConcreteFunction.
+        Its ConcreteFunction. Its first result is the worker's report of the round.
     plan
         What the servers have to do for it.
     outputs
@@ -110,11 +110,12 @@ def trace_worker_program(
         number = Scalars(scalars).first + micro_step
         context = VirtualReplicaContext(strategy, tf.cast(number, tf.int32))
         values = _pack([i.value_spec for i in inputs], tensors)
-        with trace.activate(handles.graph, private.current_graph(), number), context:
-            outputs.structure = _own(function(*values), private.current_graph())
-            plan.finish([number, *tensors], outputs.tensors)
-        outputs.finish(plan)
-        _push(plan, handles, Scalars(scalars), micro_step)
+        with tf.control_dependencies([ops.delay()] if extended.slowed else []):
+            with trace.activate(handles.graph, private.current_graph(), number), context:
+                outputs.structure = _own(function(*values), private.current_graph())
+                plan.finish([number, *tensors], outputs.tensors)
+            outputs.finish(plan)
+            _push(plan, handles, Scalars(scalars), micro_step)
         return outputs.returned
 
     def program(scalars: Any, anchor: Any, *tensors: Any) -> Any:
@@ -137,8 +138,10 @@ def trace_worker_program(
 
         results = _run_all(run_one, numbers.micro_steps, one.outputs, outputs.stacked)
         with tf.control_dependencies(results):
-            _end_reading(plan, handles, extended.parameters.readings, numbers.round)
-        return results[1:]
+            end = _end_reading(plan, handles, extended.parameters.readings, numbers.round)
+        with tf.control_dependencies([*results, *end]):
+            report = ops.round_report(numbers.round)
+        return [report, *results[1:]]
 
     anchor = tf.TensorSpec([], tf.resource)
     specs = [_any_rows(s) for s in _flat_specs(part_specs)]
@@ -207,14 +210,14 @@ def _pulled(plan: Plan, one: Any, handles: Handles, version: tf.Tensor) -> list[
 
 def _end_reading(
     plan: Plan, handles: Handles, readings: Sequence[ops.Parameter], version: tf.Tensor
-) -> None:
-    """Tell the servers that nothing here reads their memory any more."""
+) -> list[tf.Operation]:
+    """Tell the servers that nothing here reads their memory any more, and return what does."""
     if not plan.pulled:
-        return
+        return []
     release = ops.release([handles(pack.parameter) for pack in plan.pulled])
     with tf.control_dependencies([release]):
         servers = {pack.server for pack in plan.pulled}
-        ops.push_nothing([handles(readings[i]) for i in sorted(servers)], version)
+        return [ops.push_nothing([handles(readings[i]) for i in sorted(servers)], version)]
 
 
 def _push(plan: Plan, handles: Handles, numbers: Scalars, micro_step: Any) -> None:

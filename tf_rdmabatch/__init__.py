@@ -10,11 +10,22 @@ import importlib
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["ParameterServerStrategy", "__version__", "engine", "ops", "serve"]
+__all__ = [
+    "ParameterServerStrategy",
+    "StepReallocation",
+    "__version__",
+    "engine",
+    "ops",
+    "serve",
+]
 
 _LAZY_MODULES = frozenset({"engine", "ops"})
 # These import TensorFlow.
-_LAZY_ATTRIBUTES = {"ParameterServerStrategy": "strategy", "serve": "strategy"}
+_LAZY_ATTRIBUTES = {
+    "ParameterServerStrategy": "strategy",
+    "StepReallocation": "strategy",
+    "serve": "strategy",
+}
 
 
 def __getattr__(name: str) -> Any:

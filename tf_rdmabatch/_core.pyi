@@ -10,6 +10,7 @@ import numpy.typing as npt
 _Bytes: TypeAlias = bytes | bytearray | memoryview | npt.NDArray[Any]
 
 COUNTERS: dict[str, str]
+ROUND_FIELDS: dict[str, str]
 
 def transports() -> list[tuple[str, bool, str]]: ...
 def open_log() -> None: ...

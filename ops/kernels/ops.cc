@@ -95,6 +95,15 @@ REGISTER_OP("RdmabatchRoundTimes")
       return absl::OkStatus();
     });
 
+REGISTER_OP("RdmabatchRoundReport")
+    .Input("number: int64")
+    .Output("report: int64")
+    .SetIsStateful()
+    .SetShapeFn([](InferenceContext* c) {
+      c->set_output(0, c->Vector(InferenceContext::kUnknownDim));
+      return absl::OkStatus();
+    });
+
 REGISTER_OP("RdmabatchUpdated")
     .Input("variables: N * resource")
     .Input("step: int64")
@@ -222,6 +231,19 @@ REGISTER_OP("RdmabatchPushNothing")
     .SetIsDistributedCommunication()
     .SetShapeFn([](InferenceContext* c) {
       return RequireScalars(c, {"parameters", "step"});
+    });
+
+REGISTER_OP("RdmabatchDelay")
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::NoOutputs);
+
+REGISTER_OP("RdmabatchSetDelay")
+    .Input("seconds: double")
+    .Output("delay: double")
+    .SetIsStateful()
+    .SetShapeFn([](InferenceContext* c) {
+      TF_RETURN_IF_ERROR(RequireScalars(c, {"seconds"}));
+      return ScalarShape(c);
     });
 
 }  // namespace

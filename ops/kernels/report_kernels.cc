@@ -1,6 +1,7 @@
-// RdmabatchStats, RdmabatchRoundTimes, RdmabatchUpdated and RdmabatchTransports: what this
-// process's task says of itself.
+// RdmabatchStats, RdmabatchRoundTimes, RdmabatchRoundReport, RdmabatchUpdated and
+// RdmabatchTransports: what this process's task says of itself.
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
@@ -89,6 +90,29 @@ class RoundTimesKernel : public tensorflow::OpKernel {
   int64_t last_ = 0;
 };
 
+class RoundReportKernel : public tensorflow::OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    auto task = CurrentTask();
+    OP_REQUIRES_OK(context, ToAbsl(task.status()));
+    auto number = NumberOf(context, "number", 1);
+    OP_REQUIRES_OK(context, ToAbsl(number.status()));
+    const Round round = (*task)->times().Of(*number);
+    const int64_t fields[] = {
+        *number,
+#define RDMABATCH_X(name, meaning) round.name,
+        RDMABATCH_ROUND_FIELDS(RDMABATCH_X)
+#undef RDMABATCH_X
+    };
+    Tensor* tensor = nullptr;
+    OP_REQUIRES_OK(context,
+                   context->allocate_output(0, {static_cast<int64_t>(std::size(fields))}, &tensor));
+    std::copy(std::begin(fields), std::end(fields), tensor->flat<int64_t>().data());
+  }
+};
+
 class UpdatedKernel : public tensorflow::OpKernel {
  public:
   using OpKernel::OpKernel;
@@ -123,6 +147,8 @@ class TransportsKernel : public tensorflow::OpKernel {
 REGISTER_KERNEL_BUILDER(Name("RdmabatchStats").Device(tensorflow::DEVICE_CPU), StatsKernel);
 REGISTER_KERNEL_BUILDER(Name("RdmabatchRoundTimes").Device(tensorflow::DEVICE_CPU),
                         RoundTimesKernel);
+REGISTER_KERNEL_BUILDER(Name("RdmabatchRoundReport").Device(tensorflow::DEVICE_CPU),
+                        RoundReportKernel);
 REGISTER_KERNEL_BUILDER(Name("RdmabatchUpdated").Device(tensorflow::DEVICE_CPU), UpdatedKernel);
 REGISTER_KERNEL_BUILDER(Name("RdmabatchTransports").Device(tensorflow::DEVICE_CPU),
                         TransportsKernel);

@@ -42,6 +42,12 @@ def rounds(strategy: Any) -> dict[str, Any]:
         result |= {f"{task} rounds {field}": times[field] for field in times.dtype.names}
         result[f"{task} rounds step_s"] = step_seconds(times)
         result[f"{task} rounds communication_s"] = communication_seconds(times)
+    reports = strategy.round_reports()
+    for worker in range(reports.shape[1]):
+        for field in reports.dtype.names:
+            result[f"worker:{worker} reports {field}"] = reports[-ROUNDS:, worker][field]
+    number = int(reports["number"][-3, 0])
+    result["reports after"] = strategy.round_reports(number)["number"][:, 0] - number
     return result | {"seconds": np.asarray(seconds)}
 
 

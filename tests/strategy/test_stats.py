@@ -12,6 +12,7 @@ import pytest
 
 from tests.strategy.cluster import ROOT, MakeRunner
 from tests.strategy.stats_cases import ROUNDS
+from tf_rdmabatch import ops
 from tf_rdmabatch.strategy.describe import describe_contents, describe_job
 from tf_rdmabatch.strategy.stats import communication_seconds, step_seconds
 
@@ -40,6 +41,11 @@ def test_stats_and_times_of_rounds(runners: MakeRunner) -> None:
         assert (found[f"{worker} rounds compute_end"] == ends[:, replicas - 1]).all()
         assert (found[f"{worker} rounds step_s"] > 0).all()
         assert (found[f"{worker} rounds communication_s"] > 0).all()
+        # They came with the results of the rounds, whose every time was known by then.
+        for field in ops.REPORT_FIELDS[1:]:
+            reported = found[f"{worker} reports {field}"]
+            np.testing.assert_array_equal(reported, found[f"{worker} rounds {field}"], field)
+    assert found["reports after"].tolist() == [1, 2]
     assert found["ps:0 rounds"] == ROUNDS
     ordered(found, "ps:0", "publish_begin publish_end collect_end update_end")
     assert found["ps:0 publish_s"] > 0

@@ -58,6 +58,19 @@ TEST_F(RoundTimesTest, AWorkersRound) {
   EXPECT_EQ(round.publish_begin + round.collect_end + round.update_end, 0);
 }
 
+TEST_F(RoundTimesTest, OneRoundByItsNumber) {
+  Work(7, 3);
+  Work(8, 8);
+  EXPECT_EQ(times_.Of(8).step, 8);
+  EXPECT_EQ(times_.Of(8).compute_end - times_.Of(8).pull_end, 200);
+  EXPECT_EQ(times_.Of(7).version, 7);
+  EXPECT_EQ(times_.Of(3).version, 7);
+  EXPECT_EQ(times_.Of(9).pull_begin, 0);
+  EXPECT_EQ(times_.Of(0).pull_begin, 0);
+  for (int i = 0; i < 5; ++i) Work(20 + i, 20 + i);
+  EXPECT_EQ(times_.Of(7).version, 0);
+}
+
 TEST_F(RoundTimesTest, TotalsOfManyRounds) {
   for (uint64_t i = 1; i <= 5; ++i) {
     Work(i, i);

@@ -117,7 +117,7 @@ void RoundTimes::AddWait(Entry* entry, Kind kind, int active, int blocked, int64
   pending.since = now;
 }
 
-uint64_t RoundTimes::Find(uint64_t version, uint64_t step) {
+uint64_t RoundTimes::Find(uint64_t version, uint64_t step) const {
   for (uint64_t number = begun_; number > 0 && IsOpen(number - 1); --number) {
     const Round& round = At(number - 1).round;
     const bool same = version != 0 ? round.version == static_cast<int64_t>(version)
@@ -175,6 +175,15 @@ RoundTotals RoundTimes::totals() const {
     Add(kept_[number % kKept].round, &ended, &totals);
   }
   return totals;
+}
+
+Round RoundTimes::Of(uint64_t number) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (number == 0) return {};
+  for (const uint64_t found : {Find(number, 0), Find(0, number)}) {
+    if (found < begun_) return At(found).round;
+  }
+  return {};
 }
 
 std::vector<Round> RoundTimes::Last(size_t count) const {

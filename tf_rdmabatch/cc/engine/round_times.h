@@ -105,6 +105,8 @@ class RDMABATCH_EXPORT RoundTimes {
   RoundTotals totals() const;
   // The last `count` rounds that are remembered, the oldest first.
   std::vector<Round> Last(size_t count) const;
+  // The open round of that version, or of that step; one of zeros where there is none.
+  Round Of(uint64_t number) const;
 
  private:
   // Operations of a kind that are under way.
@@ -124,9 +126,10 @@ class RDMABATCH_EXPORT RoundTimes {
   void Change(const Op& op, int active, int blocked);
   // All of these with mutex_.
   Entry& At(uint64_t number) { return kept_[number % kKept]; }
+  const Entry& At(uint64_t number) const { return kept_[number % kKept]; }
   bool IsOpen(uint64_t number) const { return number + kOpen >= begun_; }
   // The numbers of rounds; RoundOf begins one where there is none. Find: none is begun_.
-  uint64_t Find(uint64_t version, uint64_t step);
+  uint64_t Find(uint64_t version, uint64_t step) const;
   uint64_t RoundOf(uint64_t version, uint64_t step);
   static void AddWait(Entry* entry, Kind kind, int active, int blocked, int64_t now);
   // Adds a round and what was between it and the one before, which ended at `*ended`.

@@ -107,6 +107,7 @@ void Task::Stop() {
   client_.Cancel();
   server_.Cancel();
   if (engine_ != nullptr) engine_->Shutdown();
+  timers_.Stop();
   control_.Stop();
   executor_.Stop();
   deadlines_.Stop();

@@ -19,6 +19,7 @@
 #include "tf_rdmabatch/cc/base/export.h"
 #include "tf_rdmabatch/cc/base/pool.h"
 #include "tf_rdmabatch/cc/base/status.h"
+#include "tf_rdmabatch/cc/base/timers.h"
 #include "tf_rdmabatch/cc/base/waiter.h"
 #include "tf_rdmabatch/cc/engine/block_tuner.h"
 #include "tf_rdmabatch/cc/engine/deadlines.h"
@@ -158,6 +159,10 @@ class RDMABATCH_EXPORT Task : public MessageSink, public std::enable_shared_from
   void Expire(const std::shared_ptr<Waiter>& waiter, Deadline deadline, std::string what) {
     deadlines_.Add(waiter, deadline, std::move(what));
   }
+  // Ends `waiter` at that time, or when the task is stopped.
+  Status EndAt(std::shared_ptr<Waiter> waiter, Deadline at) {
+    return timers_.Add(std::move(waiter), at);
+  }
   // Runs a job that does not wait for another.
   void Post(std::function<void()> job) { executor_.Post(std::move(job)); }
   // Runs a job that may wait long, one at a time.
@@ -196,6 +201,7 @@ class RDMABATCH_EXPORT Task : public MessageSink, public std::enable_shared_from
   Executor executor_;
   Executor control_;
   Deadlines deadlines_;
+  Timers timers_;
   ParameterServer server_;
   ParameterClient client_;
 

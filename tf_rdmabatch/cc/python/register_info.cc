@@ -1,6 +1,7 @@
 #include <string>
 
 #include "tf_rdmabatch/cc/base/counters.h"
+#include "tf_rdmabatch/cc/engine/round_times.h"
 #include "tf_rdmabatch/cc/python/register.h"
 #include "tf_rdmabatch/cc/transport/registry.h"
 
@@ -26,6 +27,11 @@ void RegisterInfo(py::module_& module) {
   RDMABATCH_COUNTERS(RDMABATCH_X)
 #undef RDMABATCH_X
   module.attr("COUNTERS") = counters;
+  py::dict round_fields;
+#define RDMABATCH_X(name, meaning) round_fields[#name] = meaning;
+  RDMABATCH_ROUND_FIELDS(RDMABATCH_X)
+#undef RDMABATCH_X
+  module.attr("ROUND_FIELDS") = round_fields;
 }
 
 }  // namespace rdmabatch::python
