@@ -58,3 +58,22 @@ def test_block_size_that_is_given(automatic: Runner, size: int | None, blocks: i
         assert found[f"{worker} block_bytes"] == 0
         # Beside the blocks there is the end of reading, and in the first round questions.
         assert blocks < found[f"{worker} messages_sent"] / (count * calls) < blocks + 3
+
+
+def test_gradients_travel_and_are_summed_while_others_are_computed(runners: MakeRunner) -> None:
+    count, seconds = 4, 0.9
+    found = runners("cluster", REPLICAS, 2, 1).run(
+        "overlap_cases:layers", count=count, seconds=seconds
+    )
+    # Each worker computes for two replicas; layers do so once forward and twice back.
+    delay = seconds / (3 * count) * 1e9
+    for worker in ("worker:0", "worker:1"):
+        end, begun = found[f"{worker} compute_end"], found[f"{worker} push_begin"]
+        assert begun - found[f"{worker} pull_end"] >= (3 * count + count + 2) * delay
+        assert end - begun >= 2 * (count - 1) * delay
+        assert found[f"{worker} push_end"] >= end
+    # The server was seen to have sums of the last layers while the first were under way.
+    steps = {value for value in found["summed"].tolist() if 0 < value < found["total"]}
+    assert len(steps) >= count - 1
+    # Two rounds of four replicas.
+    np.testing.assert_allclose([found["least"], found["most"]], (1 - 4e-6) ** 2, rtol=1e-6)

@@ -1,4 +1,6 @@
 // Messages of several blocks.
+#include <sched.h>
+
 #include <algorithm>
 
 #include "tests/cc/engine/store_harness.h"
@@ -79,6 +81,19 @@ TEST_P(StoreBlocks, HaveToBeWhole) {
   ASSERT_OK(workers_[0]->SendRaw({id, 0, 1, 0, 14 * kBlockBytes, 0}, 14 * kBlockBytes));
   ASSERT_OK(Push(1, 1, 1024, 1));
   EXPECT_TRUE(Collected(1, 1));
+}
+
+TEST_P(StoreBlocks, AreSummedWhileOthersAreStillToCome) {
+  const auto summed = [this](uint64_t bytes) {
+    const Deadline deadline = Patience();
+    while (server_.counters().bytes_copied < bytes && !deadline.expired()) sched_yield();
+    return server_.counters().bytes_copied == bytes;
+  };
+  ASSERT_OK(workers_[0]->SendRaw({0, 8, 1, 0, 4 * kBlockBytes, 0}, 4 * kBlockBytes));
+  EXPECT_TRUE(summed(4 * kBlockBytes));
+  ASSERT_OK(workers_[1]->SendRaw({0, 10, 1, 1, kBlockBytes, 0}, kBlockBytes));
+  EXPECT_TRUE(summed(5 * kBlockBytes));
+  EXPECT_FALSE(server_.IsComplete("w", 1));
 }
 
 TEST_P(StoreBlocks, TwiceIsRefused) {
