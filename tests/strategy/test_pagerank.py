@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from examples.experiments.graphs import generate, partition
-from examples.experiments.pagerank_program import reference
+from examples.experiments.pagerank_reference import reference
 from tests.strategy.cluster import MakeRunner
 
 pytestmark = pytest.mark.timeout(300)
