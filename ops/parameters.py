@@ -131,7 +131,8 @@ def serve(
     consistency
         ``"bsp"``: steps; or ``"asp"``: contributions are added as they come.
     block_bytes
-        What a parameter is cut into; 0 is as much as a slot holds.
+        What a parameter is cut into; 0 is as much as a slot holds. -1 is small blocks, of which
+        workers send several at a time: as many as they find best (``configure(tune_blocks=True)``).
 
     Returns
     -------

@@ -39,6 +39,8 @@ def configure(
     threads: int = 2,
     contributor: int = 0,
     confirm: str = "batch",
+    spin_us: float = -1.0,
+    tune_blocks: bool = False,
 ) -> Any:
     """Start the engine of the process that this op runs in, in place of the one before.
 
@@ -63,6 +65,11 @@ def configure(
     confirm
         ``"batch"``: chains of messages are confirmed together. ``"each"``: one by one, which is
         there to be compared with; the same on all tasks.
+    spin_us
+        Microseconds that an idle engine looks for news before it sleeps; negative is 50.
+    tune_blocks
+        Of a worker: try, in the first rounds, into how large messages pushes are cut best, and log
+        that. Where blocks are smaller than a slot; see `serve`.
 
     Returns
     -------
@@ -89,6 +96,8 @@ def configure(
             threads=threads,
             contributor=contributor,
             confirm=confirm,
+            spin_us=spin_us,
+            tune_blocks=tune_blocks,
         )
     )
 
@@ -139,6 +148,8 @@ def stats() -> dict[str, int]:
         - ``publish_ns``; ``update_ns``: from the last collection's end to `updated`;
         - ``wait_ns``: blocked for versions, for room at the server or for contributions;
         - ``idle_ns``: between rounds.
+
+        And ``tuned_block_bytes``: what pushes are cut into now, or 0; see `configure`.
     """
     names, values = library.rdmabatch_stats()
     return {

@@ -9,7 +9,7 @@ def describe_job(
     tasks: Mapping[str, str],
     connections: Mapping[tuple[str, str], str],
     replicas: int,
-    block_size: int | None,
+    block_size: int | str | None,
 ) -> str:
     """Return what a job consists of.
 
@@ -22,13 +22,17 @@ def describe_job(
     replicas
         Number of virtual replicas.
     block_size
-        In bytes; None leaves it to the engine.
+        In bytes; None is as much as a slot holds, ``"auto"`` what workers find best.
     """
+    sizes: dict[int | str | None, str] = {
+        None: "of a slot",
+        "auto": "found out in the first rounds",
+    }
     return "; ".join(
         [
             ", ".join(f"{name} at {address}" for name, address in tasks.items()),
             f"transport {_describe_transports(connections)}",
-            f"block size {'automatic' if block_size is None else f'{block_size} bytes'}",
+            f"block size {sizes.get(block_size, f'{block_size} bytes')}",
             f"{replicas} virtual replicas",
         ]
     )

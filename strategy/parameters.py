@@ -90,7 +90,7 @@ class ParameterTable:
     """
 
     def __init__(self, server_devices: Sequence[str], workers: int) -> None:
-        # What parameters are cut into; 0 leaves it to the engine.
+        # What parameters are cut into, as `ops.serve` has it.
         self.block_bytes = 0
         self._servers = server_devices
         self._workers = workers

@@ -10,6 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_rdmabatch import _logs
 from tf_rdmabatch import ops as _ops  # noqa: F401  The server runs the library's ops.
 from tf_rdmabatch.cli import CommandError
 from tf_rdmabatch.strategy.resolver import find_resolver, require_server
@@ -59,10 +60,14 @@ def serve(cluster_resolver: Any = None, *, linger: float = 60.0) -> None:
         ) from error
     LOGGER.info("%s:%d serves at %s", job, index, server.target)
     chiefs = spec.as_dict().get("chief")
+    # The engine, which the chief starts here, has things to say too.
+    _logs.show()
+    _logs.acquire()
     if not chiefs:
         server.join()
     address = chiefs[0] if isinstance(chiefs, list) else next(iter(chiefs.values()))
     _wait_for_end(address, linger)
+    _logs.release()
 
 
 def _wait_for_end(chief: str, linger: float) -> None:

@@ -31,6 +31,7 @@ def task_stats(job: str, values: Mapping[str, int]) -> dict[str, float]:
     stats |= {name: values[name] for name in _COUNTERS}
     if job == "worker":
         stats["micro_steps"] = values["micro_steps"]
+        stats["block_bytes"] = values["tuned_block_bytes"]
     phases = _WORKER if job == "worker" else _SERVER
     return stats | {f"{phase}_s": values[f"{phase}_ns"] / 1e9 for phase in phases}
 

@@ -54,7 +54,9 @@ class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: i
     transport
         ``"auto"``, ``"shm"`` or ``"verbs"``.
     block_size
-        Bytes that a parameter is cut into to travel; None leaves it to the engine.
+        Bytes that a gradient is cut into to travel. None is as much as a message slot holds.
+        ``"auto"``: each worker tries what fits into a slot, in its first rounds, keeps what makes
+        rounds shortest and logs that; results do not depend on it.
     confirm
         ``"batch"``: chains of messages are confirmed together. ``"each"``: one by one, which is
         there to be compared with.
@@ -82,7 +84,7 @@ class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: i
         consistency: str = "bsp",
         num_virtual_replicas: int | None = None,
         transport: str = "auto",
-        block_size: int | None = None,
+        block_size: int | str | None = None,
         confirm: str = "batch",
         start_timeout: float = 300.0,
         task_timeout: float = 30.0,
@@ -139,12 +141,13 @@ class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: i
         connect = super()._connect_to_cluster
         run_while_up(lambda: connect(coordinator_name), tasks, task_timeout)
 
-    def _start_engines(self, transport: str, block_size: int | None, confirm: str) -> None:
+    def _start_engines(self, transport: str, block_size: int | str | None, confirm: str) -> None:
         _logs.show()
         extended = self.extended
         spec = self._cluster_resolver.cluster_spec()
         token = os.environ.get("TF_RDMABATCH_TOKEN") or secrets.token_hex(16)
-        extended.parameters.block_bytes = block_size or 0
+        tune = block_size == "auto"
+        extended.parameters.block_bytes = -1 if tune else int(block_size or 0)
         addresses: dict[str, Any] = {}
         connections: dict[tuple[str, str], str] = {}
         for job, devices in (("ps", extended.server_devices), ("worker", extended.worker_cpus)):
@@ -158,6 +161,7 @@ class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: i
                         transport=transport,
                         contributor=i,
                         confirm=confirm,
+                        tune_blocks=tune,
                     )
                     if job == "ps":
                         addresses[f"{job}:{i}"] = started
@@ -190,6 +194,8 @@ class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: i
             - ``messages``, ``messages_sent``, ``messages_received``; ``doorbells``: chains of work
               requests handed to the device;
             - ``rounds``: those it had part in; ``micro_steps`` of a worker: replicas that it ran;
+            - ``block_bytes`` of a worker: under ``block_size="auto"`` what it cuts gradients into
+              now, else 0;
             - in seconds, of a worker ``pull_s``, ``compute_s`` (up to the last gradient) and
               ``push_s`` (from then on), of a server ``publish_s``, ``collect_s`` and ``update_s``;
             - ``wait_s``: seconds blocked in a round by others: until variables were published,
@@ -301,7 +307,7 @@ class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: i
 
 
 def _check_options(
-    num_virtual_replicas: int | None, transport: str, block_size: int | None
+    num_virtual_replicas: int | None, transport: str, block_size: int | str | None
 ) -> None:
     if num_virtual_replicas is not None and not _is_count(num_virtual_replicas, 1):
         raise ValueError(
@@ -313,10 +319,10 @@ def _check_options(
         raise ValueError(
             f"the transport {transport!r} is not known: it is one of {', '.join(map(repr, known))}"
         )
-    if block_size is not None and not _is_count(block_size, _LEAST_BLOCK, _LARGEST_BLOCK):
+    if block_size not in (None, "auto") and not _is_count(block_size, _LEAST_BLOCK, _LARGEST_BLOCK):
         raise ValueError(
-            f"block_size is a number of bytes from {_LEAST_BLOCK} to {_LARGEST_BLOCK}, or None, "
-            f"not {block_size!r}"
+            f"block_size is a number of bytes from {_LEAST_BLOCK} to {_LARGEST_BLOCK}, 'auto' or "
+            f"None, not {block_size!r}"
         )
 
 

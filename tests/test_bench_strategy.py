@@ -16,7 +16,7 @@ import pytest
 
 from tf_rdmabatch import cli
 from tf_rdmabatch.bench.cpu_time import descendants, machine_seconds, processes_seconds
-from tf_rdmabatch.bench.strategy_measure import FIGURES, summarise
+from tf_rdmabatch.bench.strategy_measure import FIGURES, hidden_shares, summarise
 
 # What readers of the file rely on.
 PROMISED = {"work", "system", "steps_per_s", "gb_per_s", "cpu_s_per_gb", "other_load"}
@@ -51,6 +51,28 @@ def test_the_file_has_a_row_for_each_system(
     assert "trivial" in capsys.readouterr().out
     if "--plot" in arguments:
         assert (tmp_path / "rows.png").read_bytes().startswith(b"\x89PNG")
+
+
+@needs_tensorflow
+def test_layers_compute_and_communicate(tmp_path: Path) -> None:
+    path = tmp_path / "rows.json"
+    arguments = ["--work", "layers-1:1", "--system", "tf_rdmabatch", "--seconds", "0.5"]
+    assert cli.main(["bench", "strategy", *arguments, "--repeat", "1", "--json", str(path)]) == 0
+    (row,) = json.loads(path.read_text())
+    assert row["bytes_per_step"] == 2 * 100 << 20
+    # A round takes as long as its computing at least; the parts are as long as each other, roughly.
+    assert row["round_s"] > 0.8 * row["compute_s"]
+    assert 0.2 < row["compute_s"] / row["communication_s"] < 5
+    assert 0 <= row["hidden_of_possible"] <= 1
+
+
+def test_what_can_be_hidden() -> None:
+    shares = hidden_shares(round_s=5, compute_s=2, communication_s=4)
+    assert shares == {"hidden_share": 0.25, "hidden_of_possible": 0.5}
+    shares = hidden_shares(round_s=4, compute_s=4, communication_s=1)
+    assert shares == {"hidden_share": 1, "hidden_of_possible": 1}
+    shares = hidden_shares(round_s=9, compute_s=4, communication_s=4)
+    assert shares == {"hidden_share": 0, "hidden_of_possible": 0}
 
 
 @needs_tensorflow

@@ -57,6 +57,8 @@ REGISTER_OP("RdmabatchConfigure")
     .Attr("threads: int = 2")
     .Attr("contributor: int >= 0 = 0")
     .Attr("confirm: {'batch', 'each'} = 'batch'")
+    .Attr("spin_us: float = -1.0")
+    .Attr("tune_blocks: bool = false")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
       TF_RETURN_IF_ERROR(RequireScalars(c, {"task", "token", "listen"}));
@@ -141,7 +143,7 @@ REGISTER_OP("RdmabatchServe")
     .Attr("contributors: int >= 1")
     .Attr("versions: int = 1")
     .Attr("consistency: {'bsp', 'asp'} = 'bsp'")
-    .Attr("block_bytes: int >= 0 = 0")
+    .Attr("block_bytes: int >= -1 = 0")
     .SetIsStateful()
     .SetShapeFn(ScalarShape);
 

@@ -46,6 +46,8 @@ class StatsKernel : public tensorflow::OpKernel {
   values.push_back(totals.name);
     RDMABATCH_ROUND_TOTALS(RDMABATCH_X)
 #undef RDMABATCH_X
+    names.emplace_back("tuned_block_bytes");
+    values.push_back(static_cast<int64_t>((*task)->tuned_bytes()));
     OP_REQUIRES_OK(context, SetStrings(context, 0, names));
     Tensor* tensor = nullptr;
     OP_REQUIRES_OK(context,

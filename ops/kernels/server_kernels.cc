@@ -46,7 +46,8 @@ class ServeKernel : public tensorflow::OpKernel {
       spec.shape = layout.EngineShape();
       spec.contributors = static_cast<uint32_t>(contributors);
       spec.versions = static_cast<uint32_t>(versions);
-      spec.block_bytes = static_cast<uint32_t>(block_bytes);
+      spec.block_bytes =
+          block_bytes < 0 ? BlockTuner::kGrainBytes : static_cast<uint32_t>(block_bytes);
       spec.consistency = consistency == "asp" ? Consistency::kAsp : Consistency::kBsp;
     }
   }

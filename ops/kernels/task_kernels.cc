@@ -19,6 +19,7 @@ class ConfigureKernel : public tensorflow::OpKernel {
     int64_t slot_bytes = 0;
     int64_t threads = 0;
     int64_t contributor = 0;
+    float spin_us = 0;
     std::string confirm;
     OP_REQUIRES_OK(construction, construction->GetAttr("transport", &options_.engine.transport));
     OP_REQUIRES_OK(construction, construction->GetAttr("slots", &slots));
@@ -26,9 +27,12 @@ class ConfigureKernel : public tensorflow::OpKernel {
     OP_REQUIRES_OK(construction, construction->GetAttr("threads", &threads));
     OP_REQUIRES_OK(construction, construction->GetAttr("contributor", &contributor));
     OP_REQUIRES_OK(construction, construction->GetAttr("confirm", &confirm));
+    OP_REQUIRES_OK(construction, construction->GetAttr("spin_us", &spin_us));
+    OP_REQUIRES_OK(construction, construction->GetAttr("tune_blocks", &options_.tune_blocks));
     options_.engine.confirm = confirm == "each" ? Confirm::kEach : Confirm::kBatch;
     options_.engine.slots = static_cast<uint32_t>(slots);
     options_.engine.slot_bytes = static_cast<uint32_t>(slot_bytes);
+    options_.engine.spin_us = spin_us;
     options_.threads = static_cast<int>(threads);
     options_.contributor = static_cast<uint32_t>(contributor);
   }

@@ -2,9 +2,9 @@
 
 The argument says what to run, ``{"system": ..., "work": {...}}``. Answers are lines that begin with
 `MARK`: the first when everything has been run once, then one for each line ``{"part": ...,
-"seconds": ...}`` of the input, after that time. The part is ``"whole"``; a network also has
-``"compute"``, its training without communication, and ``"communication"``, its parameters' way
-without the network. With ``"trace": true`` there is one answer, about the graph, and nothing is
+"seconds": ...}`` of the input, after that time. The part is ``"whole"``; networks and layers also
+have ``"compute"``, their training without communication, and ``"communication"``, the way of their
+parameters alone. With ``"trace": true`` there is one answer, about the graph, and nothing is
 run. Ends when its input ends.
 """
 
@@ -14,14 +14,19 @@ import json
 import os
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from tf_rdmabatch.strategy.bench.layers import make_delays, make_layers, set_compute_seconds
 from tf_rdmabatch.strategy.bench.programs import Program, make_local_rounds, make_program
 from tf_rdmabatch.strategy.bench.systems import SYSTEMS, Rounds, System
 
 MARK = "bench:"
+# Of communication alone, before the time of computing is set.
+CALIBRATION_ROUNDS = 8
+CALIBRATION_SECONDS = 1.0
 
 
 def main() -> None:
@@ -36,11 +41,10 @@ def main() -> None:
     request = json.loads(sys.argv[1])
     workers = len(json.loads(os.environ["TF_CONFIG"])["cluster"]["worker"])
     system = SYSTEMS[request["system"]](workers)
-    program = make_program(system.strategy, request["work"])
     if request.get("trace"):
-        answer(_trace(system, program))
+        answer(_trace(system, make_program(system.strategy, request["work"])))
         return
-    parts = _parts(system, program, request["work"], workers)
+    program, parts = _prepare(system, request["work"], workers)
     for part in parts.values():
         part(1)
     answer({"nbytes": program.nbytes})
@@ -56,15 +60,34 @@ def main() -> None:
         answer({"steps": rounds * workers, "seconds": took})
 
 
-def _parts(
-    system: System, program: Program, work: dict[str, Any], workers: int
-) -> dict[str, Rounds]:
+def _prepare(
+    system: System, work: dict[str, Any], workers: int
+) -> tuple[Program, dict[str, Rounds]]:
+    """Return a work's program, and what runs the whole of it and its parts."""
+    if "ratio" in work:
+        return _prepare_layers(system, work["shapes"], work["ratio"], workers)
+    program = make_program(system.strategy, work)
     parts = {"whole": system.prepare(program.step)}
     if "network" in work:
         parameters = make_program(system.strategy, {"shapes": program.shapes})
         parts["communication"] = system.prepare(parameters.step)
         parts["compute"] = make_local_rounds(workers, **work)
-    return parts
+    return program, parts
+
+
+def _prepare_layers(
+    system: System, shapes: Sequence[Sequence[int]], ratio: float, workers: int
+) -> tuple[Program, dict[str, Rounds]]:
+    """Return layers that compute `ratio` times as long as they communicate."""
+    communicate = system.prepare(make_program(system.strategy, {"shapes": shapes}).step)
+    communicate(CALIBRATION_ROUNDS)
+    set_compute_seconds(workers, len(shapes), ratio / _rate(communicate, CALIBRATION_SECONDS))
+    program = make_layers(system.strategy, shapes)
+    return program, {
+        "whole": system.prepare(program.step),
+        "communication": communicate,
+        "compute": system.prepare(make_delays(len(shapes))),
+    }
 
 
 def _time(run: Rounds, rounds: int) -> float:

@@ -56,9 +56,10 @@ def make_program(strategy: Any, work: dict[str, Any]) -> Program:
     return _plain(strategy, work["shapes"])
 
 
-def _plain(strategy: Any, shapes: Sequence[Sequence[int]]) -> Program:
+def make_variables(strategy: Any, shapes: Sequence[Sequence[int]]) -> list[tf.Variable]:
+    """Create float32 variables of these shapes, whose gradients are summed."""
     with strategy.scope():
-        variables = [
+        return [
             tf.Variable(
                 lambda shape=shape: tf.ones(shape),
                 aggregation=tf.VariableAggregation.SUM,
@@ -66,6 +67,10 @@ def _plain(strategy: Any, shapes: Sequence[Sequence[int]]) -> Program:
             )
             for i, shape in enumerate(shapes)
         ]
+
+
+def _plain(strategy: Any, shapes: Sequence[Sequence[int]]) -> Program:
+    variables = make_variables(strategy, shapes)
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def step() -> None:

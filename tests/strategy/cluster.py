@@ -194,8 +194,13 @@ def compare(
     **options: Any,
 ) -> None:
     """Compare what a case returns on a cluster with what it returns in a reference process."""
-    found = runners(kind, replicas, workers, servers).run(case, **options)
-    expected = runners(reference, replicas).run(case, **options)
+    cluster, single = runners(kind, replicas, workers, servers), runners(reference, replicas)
+    # At the same time: both wait more than they compute.
+    cluster.begin(case, **options)
+    try:
+        expected = single.run(case, **options)
+    finally:
+        found = cluster.result(CASE)
     assert sorted(found) == sorted(expected)
     for name, value in expected.items():
         scale = max(float(np.abs(value).max(initial=0)), 1e-6)

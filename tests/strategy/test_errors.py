@@ -91,6 +91,11 @@ CLUSTER = {"worker": ["127.0.0.1:1"], "ps": ["127.0.0.1:2"], "chief": ["127.0.0.
         ("ParameterServerStrategy(transport='rdma')", None, "the transport 'rdma' is not known"),
         ("ParameterServerStrategy(block_size=0)", None, "block_size is a number of bytes from 64"),
         ("ParameterServerStrategy(block_size=1e5)", None, "block_size is a number of bytes"),
+        (
+            "ParameterServerStrategy(block_size='automatic')",
+            None,
+            "'auto' or None, not 'automatic'",
+        ),
         ("ParameterServerStrategy(num_virtual_replicas=0)", None, "from 1, not 0"),
         ("ParameterServerStrategy(task_timeout=0)", None, "positive numbers of seconds"),
         (

@@ -104,7 +104,9 @@ def test_the_line_at_the_start() -> None:
         "block size 65536 bytes; 4 virtual replicas"
     )
     one = describe_job(tasks, dict.fromkeys(connections, "shm (first choice)"), 4, None)
-    assert "; transport shm (first choice); block size automatic; " in one
+    assert "; transport shm (first choice); block size of a slot; " in one
+    auto = describe_job(tasks, connections, 4, "auto")
+    assert "; block size found out in the first rounds; " in auto
     assert describe_contents([[4, 8], [1000]]) == (
         "ps:0 has 2 variables, 12 bytes; ps:1 has 1 variable, 1,000 bytes"
     )

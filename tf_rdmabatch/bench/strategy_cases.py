@@ -32,7 +32,7 @@ class Work:
     @property
     def has_parts(self) -> bool:
         """Whether computing and communicating can be run one without the other."""
-        return "network" in self.request
+        return "network" in self.request or "ratio" in self.request
 
 
 def _shapes(count: int, *shape: int) -> dict[str, Any]:
@@ -43,6 +43,7 @@ _MIB = (1 << 20) // 4
 # A network's round, and its parts, each alone.
 PARTS = ("compute", "communication")
 _DIGITS = {"network": "digits", "batch": 32}
+_LAYERS = _shapes(25, 4 * _MIB)
 TRACE = "trace"
 TRACED_WORKERS = (1, 2, 4, 8)
 
@@ -63,6 +64,19 @@ WORKS = {
             "Keras's ResNet50 (100 MB), 8 images of 32 x 32 a step; slow",
             {"network": "resnet50", "batch": 8},
             selected=False,
+        ),
+        *(
+            Work(
+                f"layers-{name}",
+                f"25 layers of 4 MiB, which compute {words} they communicate, without a processor",
+                _LAYERS | {"ratio": ratio},
+                selected=False,
+            )
+            for name, ratio, words in (
+                ("1:3", 1 / 3, "a third as long as"),
+                ("1:1", 1.0, "as long as"),
+                ("3:1", 3.0, "three times as long as"),
+            )
         ),
         Work(
             TRACE,

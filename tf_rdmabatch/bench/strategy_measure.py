@@ -20,8 +20,8 @@ QUIET_LOAD = 0.1
 WARM_UP = 0.25
 
 FIGURES = ("steps_per_s", "gb_per_s", "cpu_s_per_gb", "cpu_s_per_step", "other_load")
-# Of networks.
-PART_FIGURES = ("round_s", "compute_s", "communication_s", "hidden_share")
+# Of networks and layers.
+PART_FIGURES = ("round_s", "compute_s", "communication_s", "hidden_share", "hidden_of_possible")
 # Of graphs.
 TRACE_FIGURES = ("trace_s", "trace_cpu_s", "graph_nodes", "graph_functions")
 
@@ -139,9 +139,22 @@ def _run_parts(job: StrategyJob, setting: Setting, steps_per_s: float) -> dict[s
     for part in PARTS:
         done = job.run(setting.seconds / 2, part)
         figures[f"{part}_s"] = done["seconds"] * setting.workers / done["steps"]
-    hidden = sum(figures[f"{part}_s"] for part in PARTS) - figures["round_s"]
-    figures["hidden_share"] = min(1.0, max(0.0, hidden / figures["communication_s"]))
-    return figures
+    return figures | hidden_shares(**figures)
+
+
+def hidden_shares(round_s: float, compute_s: float, communication_s: float) -> dict[str, float]:
+    """Return how much of communication was hidden, and how much of what can be: all of the shorter.
+
+    Parameters
+    ----------
+    round_s, compute_s, communication_s
+        Seconds of a round, and of its parts alone.
+    """
+    hidden = compute_s + communication_s - round_s
+    return {
+        "hidden_share": min(1.0, max(0.0, hidden / communication_s)),
+        "hidden_of_possible": min(1.0, max(0.0, hidden / min(compute_s, communication_s))),
+    }
 
 
 def summarise(runs: Sequence[dict[str, float]]) -> dict[str, Any]:

@@ -24,6 +24,7 @@ _PARTS = (
     ("compute alone ms", "compute_s", 1e3),
     ("communication alone ms", "communication_s", 1e3),
     ("of it hidden %", "hidden_share", 1e2),
+    ("of what can be %", "hidden_of_possible", 1e2),
 )
 _GRAPH = (
     ("trace s", "trace_s", 1),

@@ -152,6 +152,9 @@ class RDMABATCH_EXPORT ParameterClient : public MessageSink {
 
   // Contributes nothing to a step: for a contributor that has no part in it. Waits for one slot.
   Status PushNothing(Parameter& parameter, uint64_t step, uint32_t contributor, Deadline deadline);
+  // So many bytes of a contribution go into a message, as whole blocks: what a push is cut into. Of
+  // pushes that begin later, and of the rest of those under way. 0, as at first, is one block.
+  void SetMessageBytes(uint64_t bytes);
   // Sends this contributor's blocks of `step`; returns when all of them are in slots (the memory
   // may be reused). After kDeadlineExceeded the same call goes on where it stopped. A refusal by
   // the server (a step twice) ends a later call on this parameter with its text.

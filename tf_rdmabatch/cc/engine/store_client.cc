@@ -47,6 +47,10 @@ bool ParameterClient::IsDirect(const Parameter& parameter) {
 
 const ParameterInfo& ParameterClient::Info(const Parameter& parameter) { return parameter.info; }
 
+void ParameterClient::SetMessageBytes(uint64_t bytes) {
+  impl_->message_bytes.store(bytes, std::memory_order_relaxed);
+}
+
 Status ParameterClient::Push(Parameter& parameter, uint64_t step, uint32_t contributor,
                              const void* source, uint64_t bytes, Deadline deadline) {
   if (bytes != parameter.info.bytes) return WrongSize(parameter, bytes);

@@ -109,6 +109,7 @@ class ParameterClient::Impl {
 
   MessageSink* const next;
   std::atomic<Engine*> engine{nullptr};
+  std::atomic<uint64_t> message_bytes{0};
 
  private:
   struct Staging {

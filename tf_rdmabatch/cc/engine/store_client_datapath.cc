@@ -37,17 +37,22 @@ Status ParameterClient::Impl::Push(Parameter& p, uint64_t step, uint32_t contrib
   p.push_contributor = contributor;
   PushHeader header{p.id, 0, step, contributor, 0, 0};
   Status status;
-  const bool several = p.push_next + 1 < p.info.blocks;
-  for (; p.push_next < p.info.blocks && status.ok(); ++p.push_next) {
+  const uint64_t at_once = std::max<uint64_t>(
+      1, message_bytes.load(std::memory_order_relaxed) / p.info.spec.block_bytes);
+  const bool several = p.push_next + at_once < p.info.blocks;
+  while (p.push_next < p.info.blocks) {
     header.block = p.push_next;
-    header.bytes = BlockBytes(p.info, header.block);
+    const auto count =
+        static_cast<uint32_t>(std::min(at_once, uint64_t{p.info.blocks} - header.block));
+    header.bytes = static_cast<uint32_t>(BlocksBytes(p.info, header.block, count));
     const OutgoingMessage message{MessageKind::kPush,
                                   0,
                                   {reinterpret_cast<const uint8_t*>(&header), sizeof(header)},
                                   {source + p.OffsetOf(header.block), header.bytes}};
-    status = p.connection->Send(message, deadline, header.block + 1 < p.info.blocks);
+    status = p.connection->Send(message, deadline, header.block + count < p.info.blocks);
     if (status.ok() && p.refused.load(std::memory_order_relaxed)) status = Ending(p);
     if (!status.ok()) break;
+    p.push_next += count;
   }
   if (several) p.connection->Flush();
   if (status.code() != StatusCode::kDeadlineExceeded) p.push_next = 0;

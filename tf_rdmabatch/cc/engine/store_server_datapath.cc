@@ -32,9 +32,11 @@ Disposition ParameterServer::Impl::OnPush(Connection& connection, const Incoming
            "it has no block " + Number(header->block));
     return Disposition::kDone;
   }
-  if (header->bytes != (nothing ? 0 : BlockBytes(p->info, header->block))) {
+  const uint32_t blocks = BlocksIn(p->info, header->block, header->bytes);
+  if (nothing ? header->bytes != 0 : blocks == 0) {
     Refuse(connection, peer, *header, StatusCode::kInvalidArgument,
-           Number(header->bytes) + " bytes are not the size of block " + Number(header->block));
+           Number(header->bytes) + " bytes are not whole blocks from block " +
+               Number(header->block) + " on");
     return Disposition::kDone;
   }
   if (nothing) {
@@ -44,13 +46,23 @@ Disposition ParameterServer::Impl::OnPush(Connection& connection, const Incoming
     }
     return Disposition::kDone;
   }
-  const uint8_t* const data = message.payload.data() + sizeof(PushHeader);
-  if (!p->bsp()) {
-    PushAsp(*p, *header, data);
-    return Disposition::kDone;
+  const uint8_t* data = message.payload.data() + sizeof(PushHeader);
+  // A slot is held for one block alone: what is held of several is copied.
+  IncomingMessage part = message;
+  part.holdable &= blocks == 1;
+  bool held = false;
+  for (PushHeader each = *header; each.block < header->block + blocks; ++each.block) {
+    each.bytes = BlockBytes(p->info, each.block);
+    if (!p->bsp()) {
+      PushAsp(*p, each, data);
+    } else {
+      const Taken taken = PushBsp(connection, part, peer, *p, each, data);
+      if (taken == Taken::kRefused) break;
+      held = taken == Taken::kHeld;
+    }
+    data += each.bytes;
   }
-  return PushBsp(connection, message, peer, *p, *header, data) == Taken::kHeld ? Disposition::kHold
-                                                                               : Disposition::kDone;
+  return held ? Disposition::kHold : Disposition::kDone;
 }
 
 ParameterServer::Impl::Taken ParameterServer::Impl::PushBsp(Connection& connection,

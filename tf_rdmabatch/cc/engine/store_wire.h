@@ -5,6 +5,7 @@
 #ifndef TF_RDMABATCH_CC_ENGINE_STORE_WIRE_H_
 #define TF_RDMABATCH_CC_ENGINE_STORE_WIRE_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -20,10 +21,11 @@ inline constexpr size_t kMaxRank = 32;
 inline constexpr uint64_t kMaxParameterBytes = uint64_t{1} << 44;
 inline constexpr uint32_t kBlockAlignment = 64;
 
-// kPush: this header, then the block. Its size puts a lone block at a cache line of its slot.
+// kPush: this header, then the block, or several that follow each other; how many, `bytes` says.
+// Its size puts a lone block at a cache line of its slot.
 struct PushHeader {
   uint32_t parameter;
-  uint32_t block;
+  uint32_t block;  // the first
   uint64_t step;
   uint32_t contributor;
   uint32_t bytes;  // that follow
@@ -108,6 +110,20 @@ inline uint32_t BlockBytes(const ParameterInfo& info, uint32_t block) {
   const uint64_t begin = uint64_t{block} * info.spec.block_bytes;
   const uint64_t rest = info.bytes - begin;
   return rest < info.spec.block_bytes ? static_cast<uint32_t>(rest) : info.spec.block_bytes;
+}
+
+// Of `count` blocks, from `block` on.
+inline uint64_t BlocksBytes(const ParameterInfo& info, uint32_t block, uint32_t count) {
+  const uint64_t most = uint64_t{count} * info.spec.block_bytes;
+  return std::min(most, info.bytes - uint64_t{block} * info.spec.block_bytes);
+}
+
+// How many blocks, from `block` on, have so many bytes; 0 where that are no whole ones. An empty
+// parameter's only block has none.
+inline uint32_t BlocksIn(const ParameterInfo& info, uint32_t block, uint32_t bytes) {
+  const uint32_t count = bytes == 0 ? 1 : (bytes - 1) / info.spec.block_bytes + 1;
+  const bool whole = count <= info.blocks - block && BlocksBytes(info, block, count) == bytes;
+  return whole ? count : 0;
 }
 
 inline Span<const uint8_t> BytesOf(const std::string& bytes) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tf_rdmabatch/cc/base/log.h"
 #include "tf_rdmabatch/cc/base/time_waited.h"
 
 namespace rdmabatch {
@@ -76,7 +77,13 @@ void Task::StopCurrent() {
   if (task != nullptr) task->Stop();
 }
 
-Task::Task(TaskOptions options) : options_(std::move(options)) {}
+Task::Task(TaskOptions options) : options_(std::move(options)) {
+  if (!options_.tune_blocks) return;
+  tuner_ = std::make_unique<BlockTuner>(
+      BlockTuner::SizesFor(options_.engine.slot_bytes), [this](const std::string& report) {
+        executor_.Post([report] { Log(LogLevel::kInfo, report); });
+      });
+}
 Task::~Task() { Stop(); }
 
 Status Task::Begin() {
@@ -184,6 +191,7 @@ Status Task::Send(const RemoteParameter& parameter, const Contribution& c, Deadl
   if (c.data == nullptr) {
     return client_.PushNothing(*parameter.opened(), c.step, c.contributor, deadline);
   }
+  if (tuner_ != nullptr) client_.SetMessageBytes(tuner_->Next(c.step, NowNs()));
   return client_.Push(*parameter.opened(), c.step, c.contributor, c.data, c.bytes, deadline);
 }
 

@@ -21,6 +21,7 @@
 #include "tf_rdmabatch/cc/base/status.h"
 #include "tf_rdmabatch/cc/base/timers.h"
 #include "tf_rdmabatch/cc/base/waiter.h"
+#include "tf_rdmabatch/cc/engine/block_tuner.h"
 #include "tf_rdmabatch/cc/engine/deadlines.h"
 #include "tf_rdmabatch/cc/engine/engine.h"
 #include "tf_rdmabatch/cc/engine/round_times.h"
@@ -36,6 +37,7 @@ struct TaskOptions {
   std::string listen = "127.0.0.1:0";  // where peers find it
   int threads = 2;                     // that copy and send what had to wait
   uint32_t contributor = 0;            // as which it pushes
+  bool tune_blocks = false;            // finds out what to cut pushes into (BlockTuner)
 };
 
 // To a step of a parameter.
@@ -113,6 +115,8 @@ class RDMABATCH_EXPORT Task : public MessageSink, public std::enable_shared_from
   CounterValues counters() const;
   // Whoever runs an operation says so here.
   RoundTimes& times() { return times_; }
+  // What pushes are cut into at present; 0 where that is not found out.
+  uint64_t tuned_bytes() const { return tuner_ == nullptr ? 0 : tuner_->bytes(); }
   // Each connected peer's name, and the transport that carries it and why.
   std::vector<std::pair<std::string, std::string>> Transports() const;
 
@@ -207,8 +211,9 @@ class RDMABATCH_EXPORT Task : public MessageSink, public std::enable_shared_from
   std::atomic<bool> stopping_{false};
   Counters counters_;  // shared
   RoundTimes times_;
-  std::mutex stop_mutex_;           // one Stop at a time
-  std::unique_ptr<Engine> engine_;  // last: its threads use all of the above
+  std::unique_ptr<BlockTuner> tuner_;  // optional
+  std::mutex stop_mutex_;              // one Stop at a time
+  std::unique_ptr<Engine> engine_;     // last: its threads use all of the above
 };
 
 }  // namespace rdmabatch

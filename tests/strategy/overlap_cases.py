@@ -1,0 +1,86 @@
+"""Cases of what travels while something else is computed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_rdmabatch import ops
+from tf_rdmabatch.strategy.bench.layers import make_layers, set_compute_seconds
+
+ELEMENTS = 300_000
+
+
+def rounds(strategy: Any, count: int, calls: int) -> dict[str, Any]:
+    """Run rounds of one variable, some in each call, and return it as it is after each call."""
+    with strategy.scope():
+        variable = tf.Variable(tf.zeros([ELEMENTS]), aggregation=tf.VariableAggregation.SUM)
+    traced = []
+
+    def replica() -> None:
+        traced.append(1)
+        number = tf.distribute.get_replica_context().replica_id_in_sync_group
+        variable.assign_add(tf.cast(tf.range(ELEMENTS) % 1000 + number, tf.float32))
+
+    @tf.function
+    def some() -> None:
+        for _ in tf.range(count):
+            strategy.run(replica)
+
+    values = []
+    for _ in range(calls):
+        some()
+        values.append(variable.numpy())
+    blocks = {
+        f"{task} {name}": np.asarray(value)
+        for task, stats in strategy.stats().items()
+        for name, value in stats.items()
+    }
+    return blocks | {"values": np.asarray(values), "traced": np.asarray(len(traced))}
+
+
+def layers(strategy: Any, count: int, seconds: float) -> dict[str, Any]:
+    """Run a round of layers that compute for some seconds; look at the server meanwhile."""
+    workers = strategy.extended.worker_count
+    shapes = [[1000, 100]] * count
+    program = make_layers(strategy, shapes)
+
+    @tf.function
+    def step() -> None:
+        strategy.run(program.step)
+
+    step()
+
+    def summed() -> int:
+        with tf.device(strategy.extended.server_devices[0]):
+            return ops.stats()["bytes_copied"]
+
+    before = summed()
+    set_compute_seconds(workers, count, seconds)
+    seen = set()
+    try:
+        round_ = threading.Thread(target=step)
+        round_.start()
+        while round_.is_alive():
+            seen.add(summed() - before)
+            time.sleep(seconds / 100)
+        round_.join()
+    finally:
+        set_compute_seconds(workers, count, 0)
+    times = strategy.round_times(1)
+    result = {
+        f"{task} {field}": times[task][field][0]
+        for task in ("worker:0", "worker:1")
+        for field in ("pull_end", "push_begin", "compute_end", "push_end")
+    }
+    values = [v.numpy() for v in program.variables]
+    return result | {
+        "summed": np.asarray(sorted(seen)),
+        "total": np.asarray(summed() - before),
+        "least": np.asarray(min(v.min() for v in values)),
+        "most": np.asarray(max(v.max() for v in values)),
+    }
