@@ -244,6 +244,13 @@ def load_partitions(folder: Path) -> Partitions | None:
     return Partitions(**(values | tuples | {"folder": folder}))
 
 
+def check_graph(name: str) -> None:
+    """Raise a GraphError where a name is neither one of `SIZES` nor a file's."""
+    if name not in SIZES and not Path(name).is_file():
+        known = ", ".join(SIZES)
+        raise GraphError(f"the graph {name!r} is neither a file nor one of {known}")
+
+
 def partitions_of(name: str, parts: int, cache: Path, seed: int = 1) -> Partitions:
     """Return a graph's partitions, which are made where the cache does not have them.
 
@@ -263,15 +270,12 @@ def partitions_of(name: str, parts: int, cache: Path, seed: int = 1) -> Partitio
     GraphError
         There is no such graph.
     """
+    check_graph(name)
     path = Path(name)
-    if name in SIZES:
-        key = f"{name}-seed{seed}"
-    elif path.is_file():
+    key = f"{name}-seed{seed}"
+    if name not in SIZES:
         # Another file of this name is another graph.
         key = f"{path.name}-{path.stat().st_size}-{path.stat().st_mtime_ns}"
-    else:
-        known = ", ".join(SIZES)
-        raise GraphError(f"the graph {name!r} is neither a file nor one of {known}")
     folder = cache / f"{key}-{parts}"
     ready = load_partitions(folder)
     if ready is not None:
