@@ -217,7 +217,7 @@ def names(text: str) -> list[str]:
     return values
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the experiment as the command line says."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -233,7 +233,7 @@ def main() -> int:
     parser.add_argument(
         "--calibrate", type=Path, metavar="JSON", help="of pagerank.py or training.py"
     )
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     if min(options.rounds, options.runs, options.steps_per_worker) < 1:
         parser.error("--rounds, --runs and --steps-per-worker are at least 1")
     try:

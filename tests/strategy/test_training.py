@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from examples.experiments import scale
 from examples.experiments.calibration import compare, predict
 from examples.experiments.results import Row
 from tests.strategy.cluster import ROOT
 
 
-def run(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", f"examples.experiments.{name}", *arguments],
+        [sys.executable, "-m", "examples.experiments.training", *arguments],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -30,13 +31,14 @@ def test_training_with_few_rounds(tmp_path: Path) -> None:
     path, picture = tmp_path / "training.json", tmp_path / "training.png"
     few = ["--networks", "digits", "--step-ms", "8", "--rounds-a", "20", "--rounds-b", "20"]
     files = ["--json", str(path), "--plot", str(picture)]
-    done = run("training", *few, "--modes", "dsana", *files)
+    done = run(*few, "--modes", "dsana", *files)
     assert done.returncode == 0, done.stderr[-4000:]
     rows = json.loads(path.read_text())
     assert [(row["scenario"], row["mode"]) for row in rows] == [("A", "dsana"), ("B", "dsana")]
     for row in rows:
-        # Steps moved, and the result is what one process computes.
-        assert row["largest_difference"] < 1e-5
+        # Steps moved, and the result is what one process computes, but for the order of sums, which
+        # Adam makes more of where gradients are next to nothing.
+        assert row["largest_difference"] < 1e-4
         assert row["s_per_iteration"] > row["ideal_s_per_iteration"] > 0
         assert len(row["round_s"]) == 20
         assert row["accuracy"][-1][1] > row["accuracy"][0][1]
@@ -46,7 +48,7 @@ def test_training_with_few_rounds(tmp_path: Path) -> None:
     assert rows[0]["s_per_iteration"] < 16 * rows[0]["step_s"]
     assert picture.read_bytes().startswith(b"\x89PNG")
     # Nothing is measured again.
-    again = run("training", *few, "--modes", "dsana", "--json", str(path))
+    again = run(*few, "--modes", "dsana", "--json", str(path))
     assert again.returncode == 0, again.stderr
     assert json.loads(path.read_text()) == rows
 
@@ -60,7 +62,7 @@ def test_training_with_few_rounds(tmp_path: Path) -> None:
     ],
 )
 def test_mistakes_are_told(arguments: list[str], message: str) -> None:
-    done = run("training", *arguments)
+    done = run(*arguments)
     assert done.returncode == 2
     assert message in done.stderr
 
@@ -100,13 +102,14 @@ def test_predictions_are_for_runs_over_the_same_network() -> None:
         compare([moved, {**BASE, "step_s": None}])
 
 
-def test_calibrating_on_the_command_line(tmp_path: Path) -> None:
+def test_calibrating_on_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "rows.json"
     path.write_text(json.dumps([BASE, {**BASE, "mode": "dsana", "s_per_iteration": 0.065}]))
-    done = run("scale", "--calibrate", str(path))
-    assert done.returncode == 0, done.stderr
-    assert "errors of predictions: mean 0.0%, most 0.0%" in done.stdout
+    assert scale.main(["--calibrate", str(path)]) == 0
+    assert "errors of predictions: mean 0.0%, most 0.0%" in capsys.readouterr().out
     path.write_text("[]")
-    done = run("scale", "--calibrate", str(path))
-    assert done.returncode == 2
-    assert "no run to calibrate with" in done.stderr
+    with pytest.raises(SystemExit, match="2"):
+        scale.main(["--calibrate", str(path)])
+    assert "no run to calibrate with" in capsys.readouterr().err
