@@ -38,7 +38,7 @@ def test_training_with_few_rounds(tmp_path: Path) -> None:
     for row in rows:
         # Steps moved, and the result is what one process computes, but for the order of sums, which
         # Adam makes more of where gradients are next to nothing.
-        assert row["largest_difference"] < 1e-4
+        assert row["largest_difference"] < 1e-3
         assert row["s_per_iteration"] > row["ideal_s_per_iteration"] > 0
         assert len(row["round_s"]) == 20
         assert row["accuracy"][-1][1] > row["accuracy"][0][1]
