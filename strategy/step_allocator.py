@@ -1,139 +1,32 @@
 """Which worker runs how many micro-steps of a round, from the times that were measured.
 
-No TensorFlow here: plain numbers in, an allotment out. A round of worker w that runs k micro-steps
-is predicted to take ``communication[w] + k * step[w]`` seconds, and one that runs none, nothing.
-`best_allotment` makes the slowest worker's round as short as it can be. `StepAllocator` estimates
-the times from round to round, and moves steps where that gains something.
+No TensorFlow here: plain numbers in, an allotment out. `best_allotment` makes the slowest worker's
+predicted round as short as it can be. `StepAllocator` estimates the times from round to round, and
+moves steps where that gains something.
 """
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from tf_rdmabatch.strategy.allotments import Integers, best_allotment, predicted_times
 from tf_rdmabatch.strategy.time_estimate import Floats, TimeEstimate, reported
 
-Integers = npt.NDArray[np.int64]
+__all__ = ["Decision", "StepAllocator", "best_allotment", "predicted_times"]
 
 # Rounds of a worker before its times count: the first one also traces and connects.
 _WARM_UP = 3
 # Rounds without a word of a worker after which the others no longer wait for its first times.
 _PATIENCE = 10
-# Steps that are allotted one by one.
-_FEW = 16
 # Rounds whose median is what a round takes besides its slowest worker's time.
 _ROUNDS = 9
 # Moves that the noise of the estimates may have made up are not made: in standard errors.
 _CONFIDENCE = 1.0
-
-
-def predicted_times(allotment: Integers, step: Floats, communication: Floats) -> Floats:
-    """Return the predicted seconds of each worker's round.
-
-    Parameters
-    ----------
-    allotment
-        Micro-steps of each worker, shape (workers,).
-    step, communication
-        Seconds a micro-step takes, and those of a worker's own pulls and pushes, shape (workers,).
-    """
-    times: Floats = np.where(allotment > 0, communication + allotment * step, 0.0)
-    return times
-
-
-def best_allotment(
-    num_steps: int,
-    step: Floats,
-    communication: Floats,
-    minimum: Integers,
-    current: Integers | None = None,
-) -> Integers:
-    """Return the allotment whose slowest worker is predicted to be the fastest possible.
-
-    The steps in the order of the times at which their workers would have done them form one sorted
-    list; the best allotment is its beginning. A bisection over time finds most of it for all
-    workers at once, a heap the rest: at most O(K log W) for K steps and W workers.
-
-    Parameters
-    ----------
-    num_steps
-        K, what the allotment sums to.
-    step, communication
-        As in `predicted_times`; steps are positive, infinity is a worker that gets its minimum.
-    minimum
-        What each worker gets in any case, shape (workers,).
-    current
-        Preferred among equals, so that nothing moves without a gain.
-
-    Raises
-    ------
-    ValueError
-        The minimum is more than there are steps, or nobody can run the rest.
-    """
-    left = num_steps - int(minimum.sum())
-    if left < 0:
-        raise ValueError(
-            f"{num_steps} micro-steps are fewer than the minimum of {int(minimum.sum())}: lower "
-            "the minimum, or raise num_virtual_replicas"
-        )
-    able = np.isfinite(step)
-    if left > 0 and not able.any():
-        raise ValueError("no worker is left to run the micro-steps")
-    allotment = minimum.astype(np.int64)
-    if left == 0:
-        return allotment
-    allotment[able] = _fill(
-        num_steps - int(minimum[~able].sum()), step[able], communication[able], minimum[able]
-    )
-    rest = num_steps - int(allotment.sum())
-    wanted = current if current is not None else allotment
-    # Who is not among the first `rest` has no part in the rest.
-    following = np.where(able, communication + (allotment + 1) * step, np.inf)
-    last = np.partition(following, min(rest, len(following)) - 1)[min(rest, len(following)) - 1]
-    workers = np.flatnonzero(able & (following <= last))
-    heap = [_next_step(w, allotment, step, communication, wanted) for w in workers.tolist()]
-    heapq.heapify(heap)
-    for _ in range(rest):
-        worker = heap[0][2]
-        allotment[worker] += 1
-        heapq.heapreplace(heap, _next_step(worker, allotment, step, communication, wanted))
-    return allotment
-
-
-def _next_step(
-    worker: int, allotment: Integers, step: Floats, communication: Floats, wanted: Integers
-) -> tuple[float, bool, int]:
-    steps = int(allotment[worker]) + 1
-    done = float(communication[worker] + steps * step[worker])
-    return done, steps > int(wanted[worker]), worker
-
-
-def _fill(num_steps: int, step: Floats, communication: Floats, minimum: Integers) -> Integers:
-    """Return a part of the best allotment of `num_steps`, mostly all but a few of the steps."""
-
-    def done_by(time: float) -> Integers:
-        steps = np.floor((time - communication) / step)
-        return np.maximum(minimum, np.minimum(steps, num_steps).astype(np.int64))
-
-    low, high = 0.0, float((communication + num_steps * step).min())
-    found = done_by(low)
-    for _ in range(64):
-        middle = (low + high) / 2
-        # What is left costs less one by one.
-        if middle in (low, high) or num_steps - int(found.sum()) <= _FEW:
-            break
-        tried = done_by(middle)
-        if int(tried.sum()) < num_steps:
-            low, found = middle, tried
-        else:
-            high = middle
-    return found
 
 
 @dataclass
@@ -177,8 +70,8 @@ class StepAllocator:
     num_workers
         W.
     minimum
-        Micro-steps that each worker gets at least. With 0, a worker that has none is given one
-        every `probe_rounds` rounds, or nobody would notice that it has recovered.
+        Micro-steps that each worker gets at least. With 0, workers that have none are given one
+        every `probe_rounds` rounds, or nobody would notice that they have recovered.
     threshold
         The predicted gain, as a part of a round, below which nothing moves.
     probe_rounds
@@ -331,9 +224,9 @@ class StepAllocator:
         step = np.where(self._active, step, np.inf)
         return step, np.nan_to_num(self._communication.seconds)
 
-    def _best(self, times: tuple[Floats, Floats]) -> Integers:
+    def _best(self, times: tuple[Floats, Floats], tried: Integers | int = 0) -> Integers:
         step, communication = times
-        minimum = np.where(self._active, self._minimum, 0)
+        minimum = np.where(self._active, np.maximum(self._minimum, tried), 0)
         if int(minimum.sum()) > self._num_steps:
             minimum = np.zeros_like(minimum)
         return best_allotment(self._num_steps, step, communication, minimum, self._allotment)
@@ -344,12 +237,15 @@ class StepAllocator:
         if (working & unknown).any():
             return None
         times = self._times()
-        probe = np.flatnonzero(self._active & (self._idle >= self._probe_rounds))
-        if probe.size:
-            return self._probe(int(probe[0]), times)
-        best = self._best(times)
-        if (best == self._allotment).all():
+        due = self._due()
+        after = self._probing(due, times) if due.size else self._better(times)
+        if (after == self._allotment).all():
             return None
+        return self._move(after, times)
+
+    def _better(self, times: tuple[Floats, Floats]) -> Integers:
+        """Return the best allotment, or the present one where too little is gained."""
+        best = self._best(times)
         now = self._predict(self._allotment, times)
         then = self._predict(best, times)
         slowest, next_slowest = int(now.argmax()), int(then.argmax())
@@ -358,18 +254,27 @@ class StepAllocator:
         before, after = float(now.max()), float(then.max())
         overhead = float(np.median(self._overhead)) if self._overhead else 0.0
         gain = (before - after) / (before + overhead)
-        if gain <= self._threshold + margin:
-            return None
-        return self._move(best, times)
+        return best if gain > self._threshold + margin else self._allotment
 
-    def _probe(self, worker: int, times: tuple[Floats, Floats]) -> Decision:
-        """Give one step to a worker that has none, from the one that is predicted to be last."""
-        after = self._allotment.copy()
-        after[int(self._predict(after, times).argmax())] -= 1
-        after[worker] += 1
-        self._step.forget(worker)
-        self._step.rounds[worker] = _WARM_UP
-        return self._move(after, times)
+    def _due(self) -> Integers:
+        """Return the workers without a step that are tried in the next round.
+
+        Those who are nearly due are tried with the others: a round is as slow as the slowest.
+        """
+        idle = np.where(self._active, self._idle, 0)
+        if idle.max() < self._probe_rounds:
+            return np.empty(0, np.int64)
+        due = np.flatnonzero(idle > self._probe_rounds // 2)
+        longest = np.argsort(-idle[due], kind="stable")[: max(1, self._num_steps // 4)]
+        return due[longest].astype(np.int64)
+
+    def _probing(self, due: Integers, times: tuple[Floats, Floats]) -> Integers:
+        """Return the best allotment in which some workers are tried with a step."""
+        for worker in due.tolist():
+            self._step.renew(worker)
+        tried = np.zeros_like(self._minimum)
+        tried[due] = 1
+        return self._best(times, tried)
 
     @staticmethod
     def _predict(allotment: Integers, times: tuple[Floats, Floats]) -> Floats:

@@ -245,8 +245,8 @@ class StepReallocation(KerasCallback):
             LOGGER.info("steps moved after %s", decision)
         self._looked = time.monotonic()
         cost = max(1e-6, (self._looked - begin) / max(1, new))
-        # Slowly: one look may be interrupted.
-        self._cost += 0.2 * (cost - self._cost)
+        # Slowly: the first looks take longer, and any may be interrupted.
+        self._cost += 0.2 * (min(cost, 3 * self._cost) - self._cost)
         return decisions
 
     def _observe(

@@ -118,17 +118,21 @@ class TimeEstimate:
     @property
     def seconds(self) -> Floats:
         """The level, in seconds; NaN for a worker that was never seen."""
-        return np.where(self.count > 0, np.exp(self.level), np.nan)
+        return np.where(self.rounds > 0, np.exp(self.level), np.nan)
 
     @property
     def relative_error(self) -> Floats:
         """The standard error of the level."""
         return self.noise / np.sqrt(np.maximum(self.count, 1))
 
-    def forget(self, worker: int) -> None:
-        """Begin anew with a worker."""
+    def renew(self, worker: int) -> None:
+        """Have the next time of a worker replace what is known of it."""
         self.count[worker] = 0
-        self.rounds[worker] = 0
         self.noise[worker] = _FIRST_NOISE
         self._sums[:, worker] = 0
         self._jumped[worker] = False
+
+    def forget(self, worker: int) -> None:
+        """Begin anew with a worker."""
+        self.renew(worker)
+        self.rounds[worker] = 0

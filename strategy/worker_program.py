@@ -110,12 +110,11 @@ def trace_worker_program(
         number = Scalars(scalars).first + micro_step
         context = VirtualReplicaContext(strategy, tf.cast(number, tf.int32))
         values = _pack([i.value_spec for i in inputs], tensors)
-        with tf.control_dependencies([ops.delay()] if extended.slowed else []):
-            with trace.activate(handles.graph, private.current_graph(), number), context:
-                outputs.structure = _own(function(*values), private.current_graph())
-                plan.finish([number, *tensors], outputs.tensors)
-            outputs.finish(plan)
-            _push(plan, handles, Scalars(scalars), micro_step)
+        with trace.activate(handles.graph, private.current_graph(), number), context:
+            outputs.structure = _own(function(*values), private.current_graph())
+            plan.finish([number, *tensors], outputs.tensors)
+        outputs.finish(plan)
+        _push(plan, handles, Scalars(scalars), micro_step)
         return outputs.returned
 
     def program(scalars: Any, anchor: Any, *tensors: Any) -> Any:
@@ -134,7 +133,8 @@ def trace_worker_program(
         def run_one(micro_step: Any) -> list[tf.Tensor]:
             values = [part.value_of(micro_step) for part in parts]
             flat = tf.nest.flatten(values, expand_composites=True)
-            return private.call(one, [scalars, micro_step, *flat], captures)
+            with tf.control_dependencies(_delay(captures) if extended.slowed else []):
+                return private.call(one, [scalars, micro_step, *flat], captures)
 
         results = _run_all(run_one, numbers.micro_steps, one.outputs, outputs.stacked)
         with tf.control_dependencies(results):
@@ -206,6 +206,13 @@ def _pulled(plan: Plan, one: Any, handles: Handles, version: tf.Tensor) -> list[
         pack, number = plan.place(variable)
         values[id(stand_in)] = wire.decode(pulled[id(pack)][number], variable.dtype)
     return [values.get(id(t), t) for t in private.captured_inputs(one)]
+
+
+def _delay(captures: Sequence[tf.Tensor]) -> list[tf.Operation]:
+    """Wait as a slow worker computes: after what it pulls is there."""
+    there = [tf.identity(c) for c in captures if c.dtype != tf.resource]
+    with tf.control_dependencies(there):
+        return [ops.delay()]
 
 
 def _end_reading(

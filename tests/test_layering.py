@@ -35,7 +35,11 @@ LIBRARIES = {
     "absl/": "ops/kernels/",
 }
 # Of the strategy: plain numbers in, plain numbers out.
-NO_TENSORFLOW = {"strategy/step_allocator.py", "strategy/time_estimate.py"}
+NO_TENSORFLOW = {
+    "strategy/allotments.py",
+    "strategy/step_allocator.py",
+    "strategy/time_estimate.py",
+}
 BELOW_ENGINE = {"base", "memory", "transport"}
 ENGINE_WORDS = re.compile(
     r"\b(push|pull|variable|parameter)s?\b|(Push|Pull|Variable|Parameter)s?(?![a-z])"

@@ -49,6 +49,7 @@ def test_changing_slowness(seed: int) -> None:
     assert slow.any(axis=0).all(), "each worker is slow at some time"
     who = np.where(slow.any(axis=1), slow.argmax(axis=1), -1)
     changes = np.flatnonzero(np.diff(who)) + 1
+    assert 1 <= changes[0] <= 20
     assert min(b - a for a, b in pairwise(changes)) >= 20
     steps = {(bool(who[i - 1] >= 0), bool(who[i] >= 0)) for i in changes}
     assert steps == {(False, True), (True, True), (True, False)}, "starts, moves and ends"

@@ -233,9 +233,7 @@ REGISTER_OP("RdmabatchPushNothing")
       return RequireScalars(c, {"parameters", "step"});
     });
 
-REGISTER_OP("RdmabatchDelay")
-    .SetIsStateful()
-    .SetShapeFn(tensorflow::shape_inference::NoOutputs);
+REGISTER_OP("RdmabatchDelay").SetIsStateful().SetShapeFn(tensorflow::shape_inference::NoOutputs);
 
 REGISTER_OP("RdmabatchSetDelay")
     .Input("seconds: double")

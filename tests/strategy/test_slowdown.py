@@ -13,7 +13,7 @@ pytestmark = pytest.mark.timeout(300)
 
 def test_a_delay_slows_its_worker_alone(runners: MakeRunner) -> None:
     found = runners("cluster", 4, 2, 1).run("slow_cases:one_slow_worker", allotment=[2, 2])
-    assert (found["during worker:1"] >= DELAY).all()
+    assert (found["during worker:1"] >= 0.9 * DELAY).all()
     for name in ("before worker:0", "before worker:1", "during worker:0", "after worker:1"):
         assert found[name].min() < DELAY / 2, name
     # The first round has other values than these, and all of them are counted.

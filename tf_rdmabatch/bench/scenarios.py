@@ -106,7 +106,7 @@ class Changing:
         return np.copy(self._factors[bisect_right(self._ends, number)])
 
     def _draw(self) -> None:
-        """Append the next period; the first is quiet."""
+        """Append the next period; the first is quiet, and is seen from somewhere within it."""
         random, last = self._random, self._slow_worker
         factors: Floats = np.ones(self.workers)
         if not self._ends or (last is not None and random.random() >= self._move):
@@ -115,7 +115,7 @@ class Changing:
             others = [worker for worker in range(self.workers) if worker != last]
             self._slow_worker = int(random.choice(others))
             factors[self._slow_worker] = random.choice(self._slow)
-        shortest, longest = self._lengths
+        shortest, longest = self._lengths if self._ends else (1, self._lengths[0])
         begin = self._ends[-1] if self._ends else 0
         self._ends.append(begin + int(random.integers(shortest, longest + 1)))
         self._factors.append(factors)

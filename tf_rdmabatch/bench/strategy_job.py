@@ -1,4 +1,4 @@
-"""A job of ``tf-rdmabatch bench strategy``: a cluster on this host that runs a step when told."""
+"""A cluster on this host whose script does what it is told, as ``tf-rdmabatch bench`` needs it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -30,31 +31,47 @@ _SCRIPT = Path(tf_rdmabatch.__file__).parent / "strategy" / "bench" / "chief.py"
 
 
 class StrategyJob:
-    """Runs ``tf-rdmabatch launch`` with the benchmark's script.
+    """Runs ``tf-rdmabatch launch`` with a script that answers.
 
     Parameters
     ----------
     name
         For errors.
     request
-        What the script is told.
+        What the script is told, as its argument.
     workers, servers
         Their numbers.
+    script
+        Reads requests from its input and answers each with a line of `MARK` and JSON, and so when
+        it is ready; the default is that of ``bench strategy``.
+    environment
+        Variables to add.
     """
 
-    def __init__(self, name: str, request: dict[str, Any], workers: int, servers: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        request: dict[str, Any],
+        workers: int,
+        servers: int,
+        script: Path = _SCRIPT,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self._name = name
         self._pending = b""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         launch = [sys.executable, "-m", "tf_rdmabatch", "launch"]
         counts = ["--workers", str(workers), "--ps", str(servers)]
         self._process = subprocess.Popen(
-            [*launch, *counts, str(_SCRIPT), json.dumps(request)],
+            [*launch, *counts, str(script), json.dumps(request)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
             # Parameters are in main memory on every task, and the tasks share this host.
-            env={"TF_CPP_MIN_LOG_LEVEL": "2"} | os.environ | {"CUDA_VISIBLE_DEVICES": ""},
+            env={"TF_CPP_MIN_LOG_LEVEL": "2"}
+            | os.environ
+            | {"CUDA_VISIBLE_DEVICES": ""}
+            | dict(environment or {}),
             # A signal from the terminal reaches the benchmark alone, which ends its jobs.
             start_new_session=True,
         )
@@ -92,15 +109,17 @@ class StrategyJob:
 
     def run(self, seconds: float, part: str = "whole") -> dict[str, Any]:
         """Run steps, or a part of each, for about so many seconds, and return what was done."""
+        return self.ask({"part": part, "seconds": seconds}, 10 * seconds + RUN_SECONDS)
+
+    def ask(self, request: dict[str, Any], timeout: float) -> dict[str, Any]:
+        """Have the script do something, and return what it answers within so many seconds."""
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(
-                json.dumps({"part": part, "seconds": seconds}).encode() + b"\n"
-            )
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
             self._process.stdin.flush()
         except BrokenPipeError:
             raise self._ended() from None
-        return self._receive(10 * seconds + RUN_SECONDS)
+        return self._receive(timeout)
 
     def _receive(self, timeout: float) -> dict[str, Any]:
         deadline = time.monotonic() + timeout
@@ -108,7 +127,7 @@ class StrategyJob:
             if line.startswith(MARK):
                 answer: dict[str, Any] = json.loads(line.removeprefix(MARK))
                 return answer
-        raise CommandError(f"{self._name}: no step was done within {timeout:.0f} s")
+        raise CommandError(f"{self._name}: no answer came within {timeout:.0f} s")
 
     def _line(self, deadline: float) -> bytes | None:
         """Return the next line that the job writes, or None after the deadline."""
