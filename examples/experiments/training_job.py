@@ -246,6 +246,7 @@ class Training:
             "accuracy": accuracies,
             "largest_difference": self._difference(rounds),
             "rounds": rounds,
+            "counted_from": EPOCH,
             "round_s": [round(s, 5) for s in clock.seconds],
             **self._parts(clock, step),
         }
