@@ -34,7 +34,9 @@ MODES = {
     "dsana": ("batch", True, True),
 }
 WARM_UP = 3
-CALIBRATION = 8
+CALIBRATION = 6
+# Seconds of a micro-step: what a round takes besides is to be little.
+LEAST_STEP = 0.03
 
 
 class Job:
@@ -54,7 +56,7 @@ class Job:
         self.strategy = tf_rdmabatch.ParameterServerStrategy(
             num_virtual_replicas=len(graph.ranges) - 1,
             confirm=confirm,
-            block_size=None if cut else whole,
+            block_size="auto" if cut else whole,
         )
         self.slow_down = SlowDown(self.strategy)
         self.program = PageRank(self.strategy, graph, PIECES if cut else 1)
@@ -62,11 +64,12 @@ class Job:
             self.program.iterate()
         self.reallocation = tf_rdmabatch.StepReallocation(self.strategy) if moves else None
 
-    def step_seconds(self, rounds: int) -> float:
-        """Run rounds and return the median time of a micro-step."""
+    def step_seconds(self, rounds: int, workers: Any = slice(None)) -> float:
+        """Run rounds and return the median time of a micro-step of some workers."""
         for _ in range(rounds):
             self.program.iterate()
-        return float(np.nanmedian(step_seconds(self.strategy.round_reports()[-rounds:])))
+        reports = self.strategy.round_reports()[-rounds:]
+        return float(np.nanmedian(step_seconds(reports)[:, workers]))
 
     def run(self, base: float, own: float, scenario: str, seed: int, count: int) -> dict[str, Any]:
         """Run iterations from the start and return what was measured.
@@ -126,15 +129,17 @@ def calibrate(graph: Partitions, base: float | None, share: float) -> tuple[floa
     """Return the time of a micro-step of factor 1, and what of it is computing.
 
     It is measured while the others compute too, since workers may share processors: first without
-    waits, then with those of a step in which computing has the wanted share.
+    waits, to find a time of which computing has the wanted share, then with those of scenario A.
     """
     job = Job(graph, "batched")
     own = job.step_seconds(CALIBRATION)
-    base = max(0.01, round(own / share, 3)) if base is None else base
+    base = max(LEAST_STEP, round(own / share, 3)) if base is None else base
+    factors = make_scenario("A", len(job.strategy.allotment)).factors(0)
+    normal = factors == factors.min()
     for _ in range(2):
-        delay = max(0.0, base - own)
-        job.slow_down.set(dict.fromkeys(range(len(job.strategy.allotment)), delay))
-        own = job.step_seconds(CALIBRATION) - delay
+        delays = np.maximum(0.0, factors * base - own)
+        job.slow_down.set(dict(enumerate(delays.tolist())))
+        own = job.step_seconds(CALIBRATION, normal) - float(delays[normal][0])
     return base, own
 
 
