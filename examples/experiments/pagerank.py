@@ -3,9 +3,10 @@
     python -m examples.experiments.pagerank --graphs web-Stanford --json FILE --plot FILE
 
 Starts a cluster on this host for each graph and runs each mode in each scenario. A micro-step of a
-worker of speed 1 takes about a fixed time, most of it waited for, so that four workers need not have a
-processor each; slow workers take multiples of it. With ``--json`` an interrupted experiment goes on
-with what is missing. `pagerank_program` is the program, `pagerank_chief` says what the modes are.
+worker of speed 1 takes about a fixed time, most of it waited for, so that four workers need not
+have a processor each; slow workers take multiples of it. With ``--json`` an interrupted experiment
+goes on with what is missing. `pagerank_program` is the program, `pagerank_chief` says what the
+modes are.
 """
 
 from __future__ import annotations
