@@ -42,7 +42,7 @@ from tf_rdmabatch.cli import CommandError
 
 ROOT = Path(__file__).resolve().parents[2]
 MODES = ("baseline", "batched", "scheduling", "network", "dsana")
-ITERATIONS = {"A": 20, "B": 60}
+ITERATIONS = {"A": 16, "B": 50}
 # The first whose scenario B has a slow period that starts and one that moves in so many iterations.
 SEED = 6
 # Of scenario A, before which steps find their workers: a mean of the rest is that of long runs.
@@ -240,7 +240,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--steps", type=integer(2, 1024), default=16, help="partitions, micro-steps; default: 16"
     )
     parser.add_argument(
-        "--iterations", type=integer(1, 100_000), help="default: 20 in scenario A, 60 in B"
+        "--iterations", type=integer(1, 100_000), help="default: 16 in scenario A, 50 in B"
     )
     parser.add_argument("--residual", type=float, default=1e-6, help="to reach; default: 1e-6")
     parser.add_argument(
