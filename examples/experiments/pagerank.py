@@ -12,6 +12,7 @@ modes are.
 from __future__ import annotations
 
 import argparse
+import signal
 import statistics
 import sys
 import tempfile
@@ -255,6 +256,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="rows, kept and completed")
     parser.add_argument("--plot", type=Path, metavar="FILE")
     options = parser.parse_args(argv)
+    # Ends the cluster too; and a shell has commands in the background ignore interrupts.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.default_int_handler)
     try:
         for path in (options.json, options.plot):
             if path is not None and not path.absolute().parent.is_dir():
