@@ -3,14 +3,16 @@
     python -m examples.experiments.pagerank --graphs web-Stanford --json FILE --plot FILE
 
 Starts a cluster on this host for each graph and runs each mode in each scenario. A micro-step of a
-worker of speed 1 takes about a fixed time, most of it waited for, so that four workers need not have a
-processor each; slow workers take multiples of it. With ``--json`` an interrupted experiment goes on
-with what is missing. `pagerank_program` is the program, `pagerank_chief` says what the modes are.
+worker of speed 1 takes about a fixed time, most of it waited for, so that four workers need not
+have a processor each; slow workers take multiples of it. With ``--json`` an interrupted experiment
+goes on with what is missing. `pagerank_program` is the program, `pagerank_chief` says what the
+modes are.
 """
 
 from __future__ import annotations
 
 import argparse
+import signal
 import statistics
 import sys
 import tempfile
@@ -41,8 +43,8 @@ from tf_rdmabatch.cli import CommandError
 
 ROOT = Path(__file__).resolve().parents[2]
 MODES = ("baseline", "batched", "scheduling", "network", "dsana")
-ITERATIONS = {"A": 20, "B": 90}
-# The first whose scenario B has a start, a move and an end within so many iterations.
+ITERATIONS = {"A": 16, "B": 50}
+# The first whose scenario B has a slow period that starts and one that moves in so many iterations.
 SEED = 6
 # Of scenario A, before which steps find their workers: a mean of the rest is that of long runs.
 SETTLING = 6
@@ -239,7 +241,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--steps", type=integer(2, 1024), default=16, help="partitions, micro-steps; default: 16"
     )
     parser.add_argument(
-        "--iterations", type=integer(1, 100_000), help="default: 20 in scenario A, 90 in B"
+        "--iterations", type=integer(1, 100_000), help="default: 16 in scenario A, 50 in B"
     )
     parser.add_argument("--residual", type=float, default=1e-6, help="to reach; default: 1e-6")
     parser.add_argument(
@@ -254,6 +256,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="rows, kept and completed")
     parser.add_argument("--plot", type=Path, metavar="FILE")
     options = parser.parse_args(argv)
+    # Ends the cluster too; and a shell has commands in the background ignore interrupts.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.default_int_handler)
     try:
         for path in (options.json, options.plot):
             if path is not None and not path.absolute().parent.is_dir():

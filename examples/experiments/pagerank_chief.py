@@ -36,7 +36,7 @@ MODES = {
 WARM_UP = 3
 CALIBRATION = 6
 # Seconds of a micro-step: what a round takes besides is to be little.
-LEAST_STEP = 0.03
+LEAST_STEP = 0.05
 
 
 class Job:

@@ -93,8 +93,8 @@ class RDMABATCH_EXPORT Connection : public LaneHost,
 
   // Copies the message into a slot (more than one where it is larger) and returns; waits for slots
   // until the deadline. `more` says that the caller sends again, or calls Flush, right away, so
-  // that both share a chain. kDeadlineExceeded: nothing of it was sent, unless it is larger than a
-  // slot, when the connection is failed.
+  // that both share a chain. kDeadlineExceeded: nothing of it was sent. Once a part of a message is
+  // in a slot, the deadline is 30 s for each other one, after which the connection is failed.
   Status Send(const OutgoingMessage& message, Deadline deadline, bool more = false);
   // The same without a wait; kResourceExhausted when no slot is free. At most max_payload() bytes.
   Status TrySend(const OutgoingMessage& message, bool more = false);

@@ -12,6 +12,8 @@ namespace {
 // Tries before a sender or reader goes to sleep.
 constexpr int kSpins = 16;
 constexpr int kRelaxes = 8;
+// Seconds to wait for a slot for the rest of a message.
+constexpr double kFragmentSeconds = 30;
 
 size_t BytesOf(const OutgoingMessage& message) { return message.head.size() + message.body.size(); }
 
@@ -87,6 +89,7 @@ Status Connection::SendFragments(const OutgoingMessage& message, Deadline deadli
   if (message.head.size() > kMaxHeadBytes || message.head.size() > room) {
     return {StatusCode::kInvalidArgument, "the head of a message is too long"};
   }
+  Deadline until = deadline;
   while (header.offset < total) {
     Lane& lane = PickLane();
     OutgoingMessage piece{message.kind, message.tag, {}, {}};
@@ -101,12 +104,17 @@ Status Connection::SendFragments(const OutgoingMessage& message, Deadline deadli
     piece.head = {joint, sizeof(header) + head_bytes};
     piece.body = {message.body.data() + body_at, body_bytes};
     header.offset += head_bytes + body_bytes;
-    Status sent = SendPiece(lane, piece, kMessageFragment, header.offset < total, deadline);
+    Status sent = SendPiece(lane, piece, kMessageFragment, header.offset < total, until);
     if (!sent.ok()) {
-      // The peer has a part of it; nothing may follow.
-      if (header.offset > head_bytes + body_bytes) Fail(sent);
-      return sent;
+      if (header.offset == head_bytes + body_bytes) return sent;
+      // The peer has a part of it; nothing may follow, and nobody may try again.
+      const Status broken(StatusCode::kUnavailable, sent.message());
+      Fail(broken);
+      return broken;
     }
+    // What was begun is finished: a deadline is for the first slot.
+    const Deadline patience = Deadline::After(kFragmentSeconds);
+    if (patience.at_ns() > until.at_ns()) until = patience;
   }
   if (lanes_.size() > 1) Flush();
   return Status::Ok();
