@@ -35,6 +35,7 @@ MODES = {
 }
 WARM_UP = 3
 CALIBRATION = 6
+MOST_CALIBRATIONS = 8
 # Seconds of a micro-step: what a round takes besides is to be little.
 LEAST_STEP = 0.05
 
@@ -118,8 +119,9 @@ def _times(reports: Any, factors: Any) -> dict[str, float]:
     # From one round's begin to the next one's: the last one's end is not known.
     lengths = [round_seconds(after, before) for after, before in pairs]
     whole = np.asarray([np.nan if length is None else length for length in lengths[1:]])
+    fastest = factors == factors.min(axis=1, keepdims=True)
     return {
-        "step_s": float(np.nanmedian(step[factors == 1])),
+        "step_s": float(np.nanmedian((step / factors)[fastest])),
         "communication_s": float(np.nanmedian(communication)),
         "overhead_s": float(np.nanmedian(whole - slowest[:-1])),
     }
@@ -136,10 +138,14 @@ def calibrate(graph: Partitions, base: float | None, share: float) -> tuple[floa
     base = max(LEAST_STEP, round(own / share, 3)) if base is None else base
     factors = make_scenario("A", len(job.strategy.allotment)).factors(0)
     normal = factors == factors.min()
-    for _ in range(2):
+    for _ in range(MOST_CALIBRATIONS):
+        before = own
         delays = np.maximum(0.0, factors * base - own)
         job.slow_down.set(dict(enumerate(delays.tolist())))
         own = job.step_seconds(CALIBRATION, normal) - float(delays[normal][0])
+        # Others on this machine may have come or gone meanwhile.
+        if abs(own - before) < 0.02 * base:
+            break
     return base, own
 
 
