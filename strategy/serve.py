@@ -14,6 +14,7 @@ from tf_rdmabatch import _logs
 from tf_rdmabatch import ops as _ops  # noqa: F401  The server runs the library's ops.
 from tf_rdmabatch.cli import CommandError
 from tf_rdmabatch.strategy.resolver import find_resolver, require_server
+from tf_rdmabatch.strategy.watch import split_address
 
 LOGGER = logging.getLogger("tf_rdmabatch")
 # Seconds between attempts to reach a chief.
@@ -82,9 +83,8 @@ def _wait_for_end(chief: str, linger: float) -> None:
 
 def _follow(chief: str) -> bool:
     """Return whether a connection to the chief was possible, after it has ended."""
-    host, _, port = chief.rpartition(":")
     try:
-        connection = socket.create_connection((host.strip("[]"), int(port)), timeout=5)
+        connection = socket.create_connection(split_address(chief), timeout=5)
     except OSError:
         return False
     with connection:

@@ -21,7 +21,7 @@ from tf_rdmabatch.strategy.errors import explain_task_errors
 from tf_rdmabatch.strategy.extended import SynchronousExtended
 from tf_rdmabatch.strategy.resolver import find_resolver, require_chief, task_addresses
 from tf_rdmabatch.strategy.stats import task_stats
-from tf_rdmabatch.strategy.watch import run_while_up, wait_for_tasks, watch
+from tf_rdmabatch.strategy.watch import run_while_up, split_address, wait_for_tasks, watch
 
 LOGGER = logging.getLogger("tf_rdmabatch")
 # Virtual replicas of each worker, where nothing else is said.
@@ -332,5 +332,5 @@ def _is_count(value: Any, least: int, most: float = float("inf")) -> bool:
 
 def _listen_address(address: str) -> str:
     """Return where the engine of the task with that server listens: a free port of its host."""
-    host = address.rpartition(":")[0].strip("[]")
+    host, _ = split_address(address)
     return f"{socket.gethostbyname(host)}:0"

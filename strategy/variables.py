@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tf_rdmabatch.strategy import _tensorflow as private
@@ -233,27 +234,22 @@ class LocalVariable(private.ps_values.CachingVariable):  # type: ignore[misc]
             return tf.add_n([tf.reduce_sum(part.read_value(), 0) for part in self.parts])
         rows = self.rows()
         if self._aggregation == tf.VariableAggregation.MEAN:
-            return tf.add_n(rows) / tf.cast(self._replicas, self.dtype)
+            return tf.reduce_sum(rows, 0) / tf.cast(self._replicas, self.dtype)
         return rows[0]
 
     value = read_value
 
-    def rows(self) -> list[tf.Tensor]:
-        """Return each replica's value."""
-        return [self.parts[worker][row] for row, worker in enumerate(self._owners())]
+    def rows(self) -> tf.Tensor:
+        """Return each replica's value, in order; each worker is asked once, for all rows."""
+        parts = tf.stack([part.read_value() for part in self.parts])
+        places = [[worker, row] for row, worker in enumerate(self._owners())]
+        return tf.gather_nd(parts, places)
 
-    def assign_rows(self, rows: Sequence[tf.Tensor]) -> None:
+    def assign_rows(self, rows: tf.Tensor) -> None:
         """Give each replica's value to the worker that runs it."""
-        owners = self._owners()
+        owners = np.array(self._owners()).reshape([-1] + [1] * self.shape.rank)
         for worker, part in enumerate(self.parts):
-            part.assign(
-                tf.stack(
-                    [
-                        r if o == worker else tf.zeros_like(r)
-                        for r, o in zip(rows, owners, strict=True)
-                    ]
-                )
-            )
+            part.assign(tf.where(owners == worker, rows, tf.zeros_like(rows)), read_value=False)
 
     def assign(self, value: Any, *_: Any, **__: Any) -> Any:
         """Replace the replica's value; outside of the replicas, what a read then returns."""
@@ -263,7 +259,7 @@ class LocalVariable(private.ps_values.CachingVariable):  # type: ignore[misc]
             return self._update_row(tf.raw_ops.ResourceScatterUpdate, value, trace)
         if self._aggregation == tf.VariableAggregation.SUM:
             value = tf.cast(value / tf.cast(self._replicas, value.dtype), value.dtype)
-        self.assign_rows([tf.broadcast_to(value, self.shape)] * self._replicas)
+        self.assign_rows(tf.broadcast_to(value, [self._replicas, *self.shape]))
         return self
 
     def assign_add(self, delta: Any, *_: Any, **__: Any) -> Any:
@@ -284,7 +280,7 @@ class LocalVariable(private.ps_values.CachingVariable):  # type: ignore[misc]
                 f"{self.name} holds a part of a sum in each replica: outside of strategy.run it "
                 "can be assigned, not added to"
             )
-        self.assign_rows([row + sign * delta for row in self.rows()])
+        self.assign_rows(self.rows() + sign * delta)
         return self
 
     def _update_row(self, op: Any, value: tf.Tensor, trace: Any) -> tf.Tensor:

@@ -9,12 +9,14 @@ import argparse
 import logging
 import time
 from multiprocessing.connection import Client
-from typing import Any, Protocol
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 import tf_rdmabatch
+from examples.demo.clock import StepClock
+from examples.demo.straggler import Straggler
 from examples.keras_digits import digits, network
 
 BATCH = 60
@@ -22,19 +24,6 @@ WORKERS = 2
 LEARNING_RATE = 2e-3
 # Steps between two looks of Keras's.
 STEPS_PER_EXECUTION = 5
-
-
-class System(Protocol):
-    """What requests may call."""
-
-    def train(self, epochs: int) -> float:
-        """Train, and return the accuracy on the test images."""
-
-    def measure(self, steps: int) -> dict[str, float]:
-        """Run steps of `BATCH` images and return the seconds and bytes that one took."""
-
-    def round_times(self, rounds: int) -> dict[str, Any]:
-        """Return each task's last rounds."""
 
 
 def loss_function(**options: Any) -> Any:
@@ -96,20 +85,6 @@ class Rdmabatch:
         return times
 
 
-class StepClock(keras.callbacks.Callback):
-    """Seconds from the end of the first steps that Keras executes to the end of the last ones."""
-
-    _begin: float | None = None
-    seconds = 0.0
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Look at the clock."""
-        del batch, logs
-        now = time.perf_counter()
-        self._begin = self._begin or now
-        self.seconds = now - self._begin
-
-
 class Stock:
     """TensorFlow's own strategy over gRPC: asynchronous, each worker takes batches of its own.
 
@@ -144,10 +119,6 @@ class Stock:
         dataset = self._coordinator.create_per_worker_dataset(lambda: batches(share).repeat())
         self._iterator = iter(dataset)
 
-    def train(self, epochs: int) -> float:
-        """Refuse."""
-        raise NotImplementedError("only its steps are measured")
-
     def measure(self, steps: int) -> dict[str, float]:
         """Run as many batches through the workers and return the seconds that one took."""
         begin = time.perf_counter()
@@ -156,19 +127,19 @@ class Stock:
         self._coordinator.join()
         return {"seconds": (time.perf_counter() - begin) / steps}
 
-    def round_times(self, rounds: int) -> dict[str, Any]:
-        """Refuse."""
-        raise NotImplementedError("it does not tell")
+
+# What answers requests, by its name: they name its methods.
+SYSTEMS = {"tf_rdmabatch": Rdmabatch, "stock": Stock, "straggler": Straggler}
 
 
 def main() -> None:
     """Answer requests until there are no more."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("system", choices=("tf_rdmabatch", "stock"))
+    parser.add_argument("system", choices=SYSTEMS)
     parser.add_argument("socket", help="where requests come from")
     options = parser.parse_args()
     with Client(options.socket, "AF_UNIX") as requests:
-        system: System = Rdmabatch() if options.system == "tf_rdmabatch" else Stock()
+        system = SYSTEMS[options.system]()
         requests.send("ready")
         for name, argument in iter(requests.recv, None):
             requests.send(getattr(system, name)(argument))

@@ -2,8 +2,9 @@
 
     python -m examples.demo.run
 
-Two clusters run on this host, one for each system; their steps are measured in turn. Everything is
-in the output, but for a picture of some rounds, which is written to ``demo/timeline.png``.
+Two clusters run on this host, one for each system; their steps are measured in turn. Then a third
+one trains with a worker that is four times slower, without and with `StepReallocation`. Everything
+is in the output, but for pictures of some rounds, in the folder ``demo``.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ def run(epochs: int, turns: int, steps: int, picture: Path) -> None:
         with (picture.parent / "stock.log").open("wb") as log, launched("stock", log) as stock:
             own, other = measure_in_turn([ours, stock], turns, steps)
         times = ours.ask("round_times", ROUNDS_SHOWN)
-    draw(times, picture, f"{ROUNDS_SHOWN} steps of the demo with tf_rdmabatch")
+    draw({f"{ROUNDS_SHOWN} steps of the demo with tf_rdmabatch": times}, picture)
     print()
     print(f"test accuracy    {accuracy:.1%} after {epochs} epochs")
     print(
@@ -135,7 +136,37 @@ def run(epochs: int, turns: int, steps: int, picture: Path) -> None:
     print(f"moved per step   {own['pulled'] / 1e6:.2f} MB pulled by both workers together,")
     print(f"                 {own['pushed'] / 1e6:.2f} MB pushed")
     print(f"timeline         {os.path.relpath(picture)}")
+    run_straggler(epochs, picture.with_name("straggler.png"))
     print(f"all of it took   {time.monotonic() - begin:.0f} s")
+
+
+def run_straggler(epochs: int, picture: Path) -> None:
+    """Train with a worker that is four times slower, without and with steps that move.
+
+    Parameters
+    ----------
+    epochs
+        To train, each time from the same weights.
+    picture
+        Path of the timeline of both.
+    """
+    print(
+        "\nThe same network while worker:1 is 4 times slower, without and with StepReallocation ..."
+    )
+    with launched("straggler") as job:
+        epochs = max(1, epochs // 5)
+        static = job.ask("static", epochs)
+        jobs = {f"{ROUNDS_SHOWN} steps as they are": job.ask("round_times", ROUNDS_SHOWN)}
+        moved = job.ask("reallocated", epochs)
+        jobs[f"{ROUNDS_SHOWN} steps with StepReallocation"] = job.ask("round_times", ROUNDS_SHOWN)
+    draw(jobs, picture)
+    difference = abs(static["weights"] - moved["weights"]).max()
+    print()
+    print(f"time per step    {1e3 * static['seconds']:.1f} ms with replicas {static['allotment']}")
+    print(f"                 {1e3 * moved['seconds']:.1f} ms with StepReallocation, which ended at")
+    print(f"                 {moved['allotment']}")
+    print(f"result           final weights differ by at most {difference:.1g}")
+    print(f"timeline         {os.path.relpath(picture)}")
 
 
 def measure_in_turn(jobs: Sequence[Job], turns: int, steps: int) -> list[dict[str, float]]:

@@ -57,29 +57,51 @@ def with_gaps(rounds: Sequence[Sequence[Bar]]) -> Iterator[Bar]:
         end_of_last = there[-1][2] if there else end_of_last
 
 
-def draw(times: Mapping[str, Any], path: Path, title: str) -> None:
-    """Draw all rounds of each task.
+def draw(jobs: Mapping[str, Mapping[str, Any]], path: Path) -> None:
+    """Draw all rounds of each task of each job, below each other.
 
     Parameters
     ----------
-    times
-        Of `ParameterServerStrategy.round_times`, of tasks on one host.
+    jobs
+        By the title, `ParameterServerStrategy.round_times` of tasks on one host.
     path
         Of the PNG file.
-    title
-        Above the picture.
     """
+    height = sum(1.2 + 0.7 * len(times) for times in jobs.values())
+    figure, panels = plt.subplots(
+        len(jobs),
+        figsize=(12, 0.8 + height),
+        layout="constrained",
+        dpi=130,
+        sharex=True,
+        squeeze=False,
+        height_ratios=[1 + len(times) for times in jobs.values()],
+    )
+    spent: dict[str, list[str]] = {kind: [] for kind in COLORS}
+    for axes, (title, times) in zip(panels[:, 0], jobs.items(), strict=True):
+        for kind, milliseconds in _draw_job(axes, times).items():
+            spent[kind].append(f"{milliseconds:.2f}")
+        axes.set_title(title, loc="left")
+    panels[-1, 0].set_xlabel("milliseconds")
+    figure.legend(
+        handles=[
+            Patch(color=color, label=f"{label}: {' / '.join(spent[kind])} ms a step")
+            for kind, (color, label) in COLORS.items()
+        ],
+        loc="outside lower center",
+        ncols=3,
+        frameon=False,
+    )
+    figure.savefig(path)
+    plt.close(figure)
+
+
+def _draw_job(axes: Any, times: Mapping[str, Any]) -> dict[str, float]:
+    """Draw a job's rounds; return the milliseconds of each kind that a task of its sort spent."""
     servers = sorted((task for task in times if task.startswith("ps")), reverse=True)
     workers = sorted((task for task in times if task.startswith("worker")), reverse=True)
     # A round begins with its first pull.
     begins = np.min([times[worker]["pull_begin"] for worker in workers], axis=0)
-
-    def tasks_of(kind: str) -> int:
-        if kind == "wait":
-            return len(times)
-        return len(servers) if kind in ("publish", "update") else len(workers)
-
-    figure, axes = plt.subplots(figsize=(12, 2.0 + 0.7 * len(times)), layout="constrained", dpi=130)
     spent: dict[str, float] = dict.fromkeys(COLORS, 0.0)
     for y, task in enumerate([*servers, *workers]):
         rows = times[task]
@@ -105,18 +127,7 @@ def draw(times: Mapping[str, Any], path: Path, title: str) -> None:
     axes.set_xlim(left=0)
     axes.set_ylim(-0.5, len(times) - 0.2)
     axes.set_yticks(range(len(times)), [*servers, *workers])
-    axes.set_xlabel("milliseconds")
-    axes.set_title(title, loc="left")
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(left=False)
-    figure.legend(
-        handles=[
-            Patch(color=color, label=f"{label}: {spent[kind] / tasks_of(kind):.2f} ms a step")
-            for kind, (color, label) in COLORS.items()
-        ],
-        loc="outside lower center",
-        ncols=3,
-        frameon=False,
-    )
-    figure.savefig(path)
-    plt.close(figure)
+    counts = {"wait": len(times), "publish": len(servers), "update": len(servers)}
+    return {kind: value / counts.get(kind, len(workers)) for kind, value in spent.items()}

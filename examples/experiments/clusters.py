@@ -16,6 +16,8 @@ Sources, and what is taken from them:
   of the cases and lasts for 10 minutes on average: T. Wu et al., Greyhound: Hunting Fail-Slows in
   Hybrid-Parallel Training at Scale, ATC 2025. That 2 % of the workers are slow at a time, lengths
   are geometric, and a round takes 10 s, so that a period has 60 rounds, are assumptions.
+- The shares of the machine types were checked against another count of the same trace; the figures
+  of *periods* are quoted from what is said of these papers, and were not read again in them.
 - Jitter of 5 % from round to round (log-normal) is an assumption.
 """
 

@@ -19,8 +19,16 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from examples.experiments.calibration import compare
 from examples.experiments.clusters import CLUSTERS
-from examples.experiments.results import COLORS, Results, Row, new_figure, progress_bar
+from examples.experiments.results import (
+    COLORS,
+    Results,
+    Row,
+    new_figure,
+    progress_bar,
+    read_rows,
+)
 from examples.experiments.round_model import (
     Costs,
     Reallocating,
@@ -128,6 +136,34 @@ def print_tables(rows: Sequence[Row], options: argparse.Namespace) -> None:
     console.print("lost, moved and ms (of a decision, median): with the most workers")
 
 
+def print_calibration(path: Path) -> None:
+    """Print the model's predictions beside what was measured.
+
+    Raises
+    ------
+    ValueError
+        The file does not have what is needed.
+    """
+    table = Table(title="the model against the real system, an iteration")
+    for column in ("work", "scenario", "mode", "measured", "predicted", "error"):
+        table.add_column(column, justify="right" if column in {"measured", "predicted"} else "left")
+    results = compare(read_rows(path))
+    for row in results:
+        table.add_row(
+            row["work"],
+            row["scenario"],
+            row["mode"],
+            f"{row['measured_s'] * 1e3:.1f} ms",
+            f"{row['predicted_s'] * 1e3:.1f} ms",
+            f"{row['error']:+.1%}" + (" (its source)" if row["calibrated_with"] else ""),
+        )
+    console = Console()
+    console.print(table)
+    errors = [abs(row["error"]) for row in results if not row["calibrated_with"]]
+    if errors:
+        console.print(f"errors of predictions: mean {np.mean(errors):.1%}, most {max(errors):.1%}")
+
+
 def plot(rows: Sequence[Row], options: argparse.Namespace) -> None:
     """Draw the time over the bound for each cluster, and that of a decision."""
     panels = len(options.clusters) + 1
@@ -181,7 +217,7 @@ def names(text: str) -> list[str]:
     return values
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the experiment as the command line says."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -194,10 +230,16 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, help="results; what is there is not simulated again")
     parser.add_argument("--plot", type=Path)
-    options = parser.parse_args()
+    parser.add_argument(
+        "--calibrate", type=Path, metavar="JSON", help="of pagerank.py or training.py"
+    )
+    options = parser.parse_args(arguments)
     if min(options.rounds, options.runs, options.steps_per_worker) < 1:
         parser.error("--rounds, --runs and --steps-per-worker are at least 1")
     try:
+        if options.calibrate is not None:
+            print_calibration(options.calibrate)
+            return 0
         results = Results(options.json, KEYS)
     except ValueError as error:
         parser.error(str(error))

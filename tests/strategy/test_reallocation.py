@@ -17,9 +17,14 @@ def test_fit(runners: MakeRunner) -> None:
 
 
 def test_fit_with_many_steps_a_call(runners: MakeRunner) -> None:
-    options = {"steps_per_execution": 4}
     # MirroredStrategy cannot end such an epoch.
-    compare(runners, "reallocation_cases:fit", allotment=EQUAL, reference="plain", **options)
+    compare(
+        runners,
+        "reallocation_cases:fit",
+        reference="plain",
+        allotment=EQUAL,
+        steps_per_execution=4,
+    )
 
 
 def test_fit_of_keras_2(runners: MakeRunner) -> None:

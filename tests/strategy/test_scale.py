@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -23,8 +20,7 @@ from examples.experiments.round_model import (
     shortest_round,
     simulate,
 )
-from examples.experiments.scale import SYSTEMS, costs_of, simulated, wanted_rows
-from tests.strategy.cluster import ROOT
+from examples.experiments.scale import SYSTEMS, costs_of, main, simulated, wanted_rows
 
 ALONE = Costs(1.0)
 
@@ -178,33 +174,36 @@ def test_results_are_kept_and_found(tmp_path: Path) -> None:
             Results(path, ["name"])
 
 
-def run_scale(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "examples.experiments.scale", *arguments],
-        cwd=ROOT,
-        env=os.environ | {"COLUMNS": "120"},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-
-
-def test_the_command_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
+def test_the_command_goes_on_where_it_was_interrupted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path, picture = tmp_path / "scale.json", tmp_path / "scale.png"
     few = ["--workers", "16,32", "--clusters", "types", "--rounds", "10", "--runs", "2"]
-    done = run_scale(*few, "--json", str(path), "--plot", str(picture))
-    assert done.returncode == 0, done.stderr
-    assert "dsana, minimum 0" in done.stdout
+    assert main([*few, "--json", str(path), "--plot", str(picture)]) == 0
+    assert "minimum 0" in capsys.readouterr().out
     assert picture.read_bytes().startswith(b"\x89PNG")
     rows = json.loads(path.read_text())
     assert len(rows) == 2 * 2 * len(SYSTEMS)
     rows[0]["mark"] = "kept"
     path.write_text(json.dumps(rows[:-3]))
-    assert run_scale(*few, "--json", str(path)).returncode == 0
+    assert main([*few, "--json", str(path)]) == 0
     again = json.loads(path.read_text())
     assert len(again) == len(rows)
     assert again[0] == rows[0]
-    path.write_text("{}")
-    wrong = run_scale(*few, "--json", str(path))
-    assert (wrong.returncode, "no list of results" in wrong.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--workers", "0"], "'0' is not a list of positive numbers"),
+        (["--clusters", "none"], "no cluster 'none'; there are same, types"),
+        (["--rounds", "0"], "at least 1"),
+        (["--json", __file__], "is no JSON"),
+    ],
+)
+def test_mistakes_are_told(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(arguments)
+    assert message in capsys.readouterr().err
