@@ -216,7 +216,8 @@ def draw(rows: Sequence[Row], path: Path) -> None:
         one.set_xticks(range(len(graphs)), [Path(g).name for g in graphs], rotation=15)
         one.set_title(f"scenario {scenario}", loc="left")
     axes[0].set_ylabel("time of an iteration / ideal")
-    axes[-1].legend(frameon=False)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(modes), frameon=False)
     figure.savefig(path)
 
 
