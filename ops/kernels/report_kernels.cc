@@ -100,10 +100,9 @@ class RoundReportKernel : public tensorflow::OpKernel {
     auto number = NumberOf(context, "number", 1);
     OP_REQUIRES_OK(context, ToAbsl(number.status()));
     const Round round = (*task)->times().Of(*number);
-    const int64_t fields[] = {
-        *number,
+    const int64_t fields[] = {*number,
 #define RDMABATCH_X(name, meaning) round.name,
-        RDMABATCH_ROUND_FIELDS(RDMABATCH_X)
+                              RDMABATCH_ROUND_FIELDS(RDMABATCH_X)
 #undef RDMABATCH_X
     };
     Tensor* tensor = nullptr;

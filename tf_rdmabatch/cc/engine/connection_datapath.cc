@@ -108,7 +108,7 @@ Status Connection::SendFragments(const OutgoingMessage& message, Deadline deadli
     if (!sent.ok()) {
       if (header.offset == head_bytes + body_bytes) return sent;
       // The peer has a part of it; nothing may follow, and nobody may try again.
-      const Status broken(StatusCode::kUnavailable, sent.message());
+      Status broken(StatusCode::kUnavailable, sent.message());
       Fail(broken);
       return broken;
     }
