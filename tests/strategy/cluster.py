@@ -140,7 +140,7 @@ class Runner:
             # A late answer would be taken for the next case's.
             self.chief.kill()
             raise CaseError(f"no answer in {timeout} s, or the process ended:\n{self.logs()}")
-        raise CaseError(json.loads(answer))
+        raise CaseError(f"{json.loads(answer)}\n{self.logs(15)}")
 
     def _line(self, timeout: float) -> str | None:
         assert self.chief.stdout is not None

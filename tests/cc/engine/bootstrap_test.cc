@@ -191,15 +191,24 @@ TEST(BootstrapSocketTest, OptionsAndNames) {
     EXPECT_EQ(socket->local_ip(), "127.0.0.1");
     EXPECT_EQ(socket->peer().rfind("127.0.0.1:", 0), 0u);
     EXPECT_EQ(Option(socket->fd(), IPPROTO_TCP, TCP_NODELAY), 1);
+    EXPECT_EQ(Option(socket->fd(), SOL_SOCKET, SO_KEEPALIVE), 0);
+    EXPECT_EQ(Option(socket->fd(), IPPROTO_TCP, TCP_USER_TIMEOUT), 0);
+    EXPECT_TRUE(fcntl(socket->fd(), F_GETFD) & FD_CLOEXEC);
+    EXPECT_TRUE(fcntl(socket->fd(), F_GETFL) & O_NONBLOCK);
+  }
+  EXPECT_EQ(pair.server.peer(), LocalName(pair.client.fd()).text);
+}
+
+// The source address of a connection to 127.0.0.2 is 127.0.0.1: as if it were another host.
+TEST(BootstrapSocketTest, AHostThatVanishesIsNoticed) {
+  Pair pair = Connected("127.0.0.2:0");
+  for (const BootstrapSocket* socket : {&pair.client, &pair.server}) {
     EXPECT_EQ(Option(socket->fd(), SOL_SOCKET, SO_KEEPALIVE), 1);
     EXPECT_EQ(Option(socket->fd(), IPPROTO_TCP, TCP_KEEPIDLE), 1);
     EXPECT_EQ(Option(socket->fd(), IPPROTO_TCP, TCP_KEEPINTVL), 1);
     EXPECT_EQ(Option(socket->fd(), IPPROTO_TCP, TCP_KEEPCNT), 2);
     EXPECT_EQ(Option(socket->fd(), IPPROTO_TCP, TCP_USER_TIMEOUT), 1900);
-    EXPECT_TRUE(fcntl(socket->fd(), F_GETFD) & FD_CLOEXEC);
-    EXPECT_TRUE(fcntl(socket->fd(), F_GETFL) & O_NONBLOCK);
   }
-  EXPECT_EQ(pair.server.peer(), LocalName(pair.client.fd()).text);
 }
 
 TEST(BootstrapSocketTest, NamesOverIpv6) {

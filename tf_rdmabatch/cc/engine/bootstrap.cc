@@ -47,6 +47,9 @@ BootstrapSocket::BootstrapSocket(UniqueFd fd) : fd_(std::move(fd)) {
   local_ip_ = LocalName(fd_.get()).ip;
   if (!peer.is_inet) return;
   SetOption(fd_.get(), IPPROTO_TCP, TCP_NODELAY, 1);
+  // This host's kernel knows at once when a process on it ends, and can be too busy to answer
+  // itself.
+  if (peer.ip == local_ip_) return;
   SetOption(fd_.get(), SOL_SOCKET, SO_KEEPALIVE, 1);
   SetOption(fd_.get(), IPPROTO_TCP, TCP_KEEPIDLE, kKeepAliveIdleS);
   SetOption(fd_.get(), IPPROTO_TCP, TCP_KEEPINTVL, kKeepAliveIntervalS);

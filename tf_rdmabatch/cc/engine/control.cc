@@ -112,7 +112,8 @@ void ControlThread::CheckPeer(const std::shared_ptr<Connection>& connection) {
     status = bye.ok() ? Status(StatusCode::kUnavailable, "the peer closed it") : bye.status();
     if (bye.ok()) announced = std::move(*bye);
   } else if (frame.status().code() != StatusCode::kDeadlineExceeded) {
-    status = {StatusCode::kUnavailable, "the peer died or was cut off"};
+    status = {StatusCode::kUnavailable,
+              "the peer died or was cut off: " + frame.status().message()};
   } else if (!lane_status.ok()) {
     status = lane_status;
   } else {
