@@ -17,8 +17,6 @@ import numpy as np
 from tf_rdmabatch.strategy.allotments import Integers, best_allotment, predicted_times
 from tf_rdmabatch.strategy.time_estimate import Floats, TimeEstimate, reported
 
-__all__ = ["Decision", "StepAllocator", "best_allotment", "predicted_times"]
-
 # Rounds of a worker before its times count: the first one also traces and connects.
 _WARM_UP = 3
 # Rounds without a word of a worker after which the others no longer wait for its first times.

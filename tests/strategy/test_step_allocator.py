@@ -9,12 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tf_rdmabatch.strategy.step_allocator import (
-    Decision,
-    StepAllocator,
-    best_allotment,
-    predicted_times,
-)
+from tf_rdmabatch.strategy.allotments import best_allotment, predicted_times
+from tf_rdmabatch.strategy.step_allocator import Decision, StepAllocator
 
 TIMES = st.floats(0.001, 10)
 
