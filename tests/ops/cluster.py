@@ -69,7 +69,7 @@ class Job:
         for index, device in enumerate(self.workers):
             with tf.device(device):
                 ops.configure(f"worker:{index}", TOKEN, contributor=index, **options)
-                ops.connect({"ps:0": address}, timeout=20)
+                ops.connect({"ps:0": address}, timeout=60)
 
     def handles(
         self, name: str, dtype: Any, shape: Any

@@ -12,6 +12,9 @@ from tensorflow.python.eager import cancellation
 from tests.ops.cluster import Job
 from tf_rdmabatch import ops
 
+# Seconds in which even a starved process does what takes it none.
+LONG = 60
+
 
 @tf.function
 def delayed() -> tf.Tensor:
@@ -33,10 +36,12 @@ def test_a_delay_is_of_one_process(job: Job) -> None:
     with tf.device(slow):
         assert ops.set_delay(0.3).numpy() == 0.3
     assert seconds_of_a_delay(slow) >= 0.3
-    assert seconds_of_a_delay(other) < 0.3
+    with tf.device(slow):
+        ops.set_delay(LONG)
+    assert seconds_of_a_delay(other) < LONG
     with tf.device(slow):
         ops.set_delay(0)
-    assert seconds_of_a_delay(slow) < 0.3
+    assert seconds_of_a_delay(slow) < LONG
 
 
 @pytest.mark.parametrize("seconds", [-0.1, float("nan"), float("inf"), 3601, "long"])
@@ -57,7 +62,7 @@ def test_a_tensor_that_no_delay_has(job: Job) -> None:
 def test_a_delay_ends_early(job: Job, end: str) -> None:
     device = job.workers[0]
     with tf.device(device):
-        ops.set_delay(60)
+        ops.set_delay(LONG)
 
     @tf.function
     def step() -> tf.Tensor:
@@ -71,7 +76,7 @@ def test_a_delay_ends_early(job: Job, end: str) -> None:
     begin = time.monotonic()
     with pytest.raises(tf.errors.CancelledError):
         cancelable()
-    assert time.monotonic() - begin < 50
+    assert time.monotonic() - begin < LONG
     timer.join()
     with tf.device(device):
         ops.set_delay(0)
