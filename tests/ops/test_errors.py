@@ -11,23 +11,8 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.eager import cancellation
 
-from tests.ops.cluster import TOKEN, Job
+from tests.ops.cluster import TOKEN, Job, fails, run
 from tf_rdmabatch import _core, ops
-
-
-def run(step: Callable[[], Any]) -> None:
-    """Run a function, whose errors are raised at once: those of eager ops elsewhere come later."""
-
-    @tf.function
-    def function() -> None:
-        step()
-
-    function()
-
-
-def fails(error: type[Exception], message: str, step: Callable[[], Any]) -> None:
-    with pytest.raises(error, match=message):
-        run(step)
 
 
 def test_dtypes_and_shapes_that_a_parameter_cannot_have(job: Job) -> None:
