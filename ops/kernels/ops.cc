@@ -61,6 +61,7 @@ REGISTER_OP("RdmabatchConfigure")
     .Attr("spin_us: float = -1.0")
     .Attr("tune_blocks: bool = false")
     .SetIsStateful()
+    .SetIsDistributedCommunication()
     .SetShapeFn([](InferenceContext* c) {
       TF_RETURN_IF_ERROR(RequireScalars(c, {"task", "token", "listen"}));
       return ScalarShape(c);

@@ -31,7 +31,7 @@ class ConfigureKernel : public tensorflow::OpKernel {
     OP_REQUIRES_OK(construction, construction->GetAttr("spin_us", &spin_us));
     OP_REQUIRES_OK(construction, construction->GetAttr("tune_blocks", &options_.tune_blocks));
     options_.engine.software.push_back({"TensorFlow", TENSORFLOW_MINOR});
-    options_.engine.confirm == "each" ? Confirm::kEach : Confirm::kBatch;
+    options_.engine.confirm = confirm == "each" ? Confirm::kEach : Confirm::kBatch;
     options_.engine.slots = static_cast<uint32_t>(slots);
     options_.engine.slot_bytes = static_cast<uint32_t>(slot_bytes);
     options_.engine.spin_us = spin_us;
