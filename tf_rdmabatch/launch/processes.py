@@ -166,10 +166,12 @@ class Job:
     def _cause(self) -> _Process:
         # The script may fail because a task did: that one is to be shown.
         until = time.monotonic() + CAUSE_SECONDS
-        while time.monotonic() < until:
+        while True:
+            ended = [process for process in self._processes if process.status is not None]
+            cause = next((p for p in ended if p.task.job != "chief"), None)
+            if cause is not None or time.monotonic() >= until:
+                return cause or ended[0]
             self._pass_on(0.05)
-        ended = [process for process in self._processes if process.status is not None]
-        return next((p for p in ended if p.task.job != "chief"), ended[0])
 
     def _pass_on(self, timeout: float) -> None:
         if not self._selector.get_map():
