@@ -54,14 +54,14 @@ def marker(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def test_tasks_are_laid_out() -> None:
-    places = [("ps", "a"), ("worker", "a"), ("chief", "b"), ("worker", "fd00::1")]
+    places = [("ps", "a"), ("worker", "a"), ("chief", "b"), ("worker", "c")]
     tasks = lay_out(places, range(100, 104))
     assert [task.name for task in tasks] == ["ps:0", "worker:0", "chief:0", "worker:1"]
     config = json.loads(tasks[3].tf_config)
     assert config["task"] == {"type": "worker", "index": 1}
     assert config["cluster"] == {
         "ps": ["a:100"],
-        "worker": ["a:101", "[fd00::1]:103"],
+        "worker": ["a:101", "c:103"],
         "chief": ["b:102"],
     }
 

@@ -69,20 +69,20 @@ def resolve(names: Iterable[str]) -> tuple[dict[str, str], list[str]]:
 
 
 def _number(name: str) -> str:
-    return str(socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)[0][4][0])
+    return str(socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0])
 
 
 def _port_problem(host: str, port: int) -> str | None:
     try:
-        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        number = _number(host)
     except OSError:
         # Said once for each name, not once for each task.
         return None
-    with socket.socket(family, kind) as listener:
+    with socket.socket() as listener:
         # Connections of an earlier job that are closed for good do not count.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            listener.bind(address)
+            listener.bind((number, port))
             # Two of them may be bound, but not listen.
             listener.listen()
         except OSError as error:
@@ -147,7 +147,7 @@ def compare_addresses(seen: Mapping[str, Mapping[str, str]]) -> list[str]:
         by_loopback: dict[bool, tuple[str, str]] = {}
         for host, numbers in seen.items():
             if name in numbers:
-                loopback = numbers[name].startswith("127.") or numbers[name] == "::1"
+                loopback = numbers[name].startswith("127.")
                 by_loopback.setdefault(loopback, (numbers[name], host))
         if len(by_loopback) == 2:
             (inner, inside), (outer, outside) = by_loopback[True], by_loopback[False]
