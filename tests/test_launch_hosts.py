@@ -58,7 +58,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sshd.Cluster]:
 def marker(request: pytest.FixtureRequest) -> Iterator[str]:
     name = f"# {request.node.name} {os.getpid()} {time.monotonic_ns()}"
     yield name
-    assert wait_until_gone(name, 15) == [], "processes were left behind"
+    assert wait_until_gone(name, 30) == [], "processes were left behind"
 
 
 def free_port() -> int:
@@ -93,10 +93,15 @@ def test_tasks_get_what_they_need_and_end_with_the_script(
     job = start(
         cluster,
         tmp_path,
-        chief_0="import sys, time; time.sleep(2); print('bar\\r', end='', file=sys.stderr);"
-        f"sys.stdout.buffer.write(bytes(range(256))) {marker}",
-        worker_1=f"{show}; {SLEEP} {marker}",
-        worker_0=f"print('one\\ntwo', flush=True); {SLEEP} {marker}",
+        # The hosts share a file system: the workers tell it that they have said what they say.
+        chief_0="""
+import os, sys, time
+while not {"said0", "said1"} <= set(os.listdir()): time.sleep(0.05)
+print("bar\\r", end="", file=sys.stderr)
+sys.stdout.buffer.write(bytes(range(256)))
+""",
+        worker_1=f"{show}; open('said1', 'w').close(); {SLEEP} {marker}",
+        worker_0=f"print('one\\ntwo', flush=True); open('said0', 'w').close(); {SLEEP} {marker}",
         ps_0=f"{SLEEP} {marker}",
     )
     output, errors = job.communicate(timeout=60)
@@ -127,7 +132,7 @@ def test_the_token_is_on_no_command_line(
     assert alive(marker)
     assert alive("very-secret") == []
     job.send_signal(signal.SIGTERM)
-    job.communicate(timeout=30)
+    job.communicate(timeout=60)
     assert job.returncode == 128 + signal.SIGTERM
 
 
@@ -171,7 +176,7 @@ def test_an_interrupt_ends_stubborn_tasks(
     assert job.stdout is not None
     assert job.stdout.readline() == b"[worker:0] ready\n"
     job.send_signal(signal.SIGINT)
-    job.communicate(timeout=30)
+    job.communicate(timeout=60)
     assert job.returncode == 130
 
 
@@ -190,7 +195,7 @@ def test_tasks_do_not_outlive_a_launcher_that_was_killed(
     assert job.stdout.readline() == b"[worker:0] ready\n"
     assert len(alive(marker)) >= 3
     job.kill()
-    job.communicate(timeout=30)
+    job.communicate(timeout=60)
 
 
 def test_a_connection_that_is_lost_ends_the_job(
@@ -222,13 +227,13 @@ def test_a_job_does_not_start_half(cluster: sshd.Cluster, tmp_path: Path, marker
     hosts = HOSTS + "node3 address=192.0.2.1 workers=1\nno-such-node workers=1\n"
     program = f"from pathlib import Path; Path('started').touch(); {SLEEP} {marker}"
     job = start(cluster, tmp_path, hosts, chief_0=program, ps_0=program, worker_0=program)
-    _, errors = job.communicate(timeout=90)
+    _, errors = job.communicate(timeout=100)
     assert job.returncode == 1
     assert errors.startswith(b"error: the job was not started: no-such-node: ssh cannot reach it")
     job = start(
         cluster, tmp_path, hosts.rsplit("\n", 2)[0], chief_0=program, ps_0=program, worker_0=program
     )
-    _, errors = job.communicate(timeout=90)
+    _, errors = job.communicate(timeout=100)
     assert job.returncode == 1
     assert errors.startswith(
         b"error: the job was not started: node3: worker:2 cannot listen at 192"

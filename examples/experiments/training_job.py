@@ -251,8 +251,8 @@ class Training:
             **self._parts(clock, step),
         }
 
-    def _parts(self, clock: Clock, step: float) -> dict[str, float]:
-        """Return what the model of scale.py wants to know."""
+    def _parts(self, clock: Clock, step: float) -> dict[str, Any]:
+        """Return what the model of scale.py wants to know, and how many micro-steps workers ran."""
         count = min(2 * EPOCH, len(clock.seconds))
         times = self._times(count)
         communication = np.array([communication_seconds(t) for t in times])
@@ -266,6 +266,7 @@ class Training:
             "communication_s": float(np.nanmedian(communication)),
             "overhead_s": float(np.nanmedian(overhead)),
             "jitter": float(np.nanmedian(jitter)),
+            "micro_steps": ran.sum(axis=1).tolist(),
         }
 
     def _difference(self, rounds: int) -> float:

@@ -36,7 +36,7 @@ pytestmark = pytest.mark.timeout(300)
     ],
 )
 def test_mistake(runners: MakeRunner, case: str, expected: str) -> None:
-    found = runners("cluster", 4, 2, 1).run(f"error_cases:{case}", timeout=60)
+    found = runners("cluster", 4, 2, 1).run(f"error_cases:{case}")
     assert expected in str(found["message"])
 
 

@@ -17,7 +17,7 @@
 
 namespace rdmabatch::testing {
 
-constexpr double kPatience = 20;  // seconds before a wait counts as a hang
+constexpr double kPatience = 60;  // seconds before a wait counts as a hang, also where others run
 constexpr uint64_t kArenaBytes = 1 << 20;
 
 // A transport under test, and the device it is to use (empty: its own choice).
