@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,18 @@ def test_lines() -> None:
         Host("head", "10.0.0.1", None, chief=True),
         Host("node1", "node1", "node1", workers=2, ps=1),
         Host("node2", "10.0.0.3", "me@node2.example", workers=3),
+    ]
+
+
+def test_the_file_that_is_documented(tmp_path: Path) -> None:
+    docs = Path(__file__).resolve().parents[1] / "docs" / "clusters.md"
+    (text,) = re.findall(r"```\n(# name .*?)```", docs.read_text(), re.DOTALL)
+    (tmp_path / "hosts").write_text(text)
+    hosts = read_hosts(str(tmp_path / "hosts"))
+    assert [(h.name, h.chief, h.ps, h.workers) for h in hosts] == [
+        ("head", True, 0, 0),
+        ("node1", False, 1, 1),
+        ("node2", False, 1, 2),
     ]
 
 

@@ -16,7 +16,6 @@ import pytest
 
 from tests import sshd
 from tests.processes import alive, wait_until_gone
-from tf_rdmabatch.launch.cluster import free_ports
 
 pytestmark = pytest.mark.skipif(sshd.MISSING is not None, reason=sshd.MISSING or "")
 
@@ -61,16 +60,12 @@ def marker(request: pytest.FixtureRequest) -> Iterator[str]:
     assert wait_until_gone(name, 30) == [], "processes were left behind"
 
 
-def free_port() -> int:
-    return max(1024, free_ports(1)[0] % 60000)
-
-
 def start(
     cluster: sshd.Cluster, directory: Path, hosts: str = HOSTS, **programs: str
 ) -> subprocess.Popen[bytes]:
     (directory / "script").touch()
     named = {name.replace("_", ":"): program for name, program in programs.items()}
-    port = str(free_port())
+    port = str(sshd.ports_in_a_row(8))
     job = subprocess.Popen(
         [sys.executable, "-c", JOB, cluster.ssh, str(directory), port, hosts, json.dumps(named)],
         stdin=subprocess.PIPE,
@@ -269,7 +264,7 @@ def test_the_command(cluster: sshd.Cluster, hostfile: str, tmp_path: Path) -> No
         "import os, sys\n"
         "print(*map(os.environ.get, ['TF_RDMABATCH_TOKEN', 'TF_X', 'Y', 'Z']), sys.argv[1:])\n"
     )
-    arguments = ["--env", "Y", "--env", "Z=3", "--port", str(free_port())]
+    arguments = ["--env", "Y", "--env", "Z=3", "--port", str(sshd.ports_in_a_row(4))]
     environment = {"TF_RDMABATCH_TOKEN": "very-secret", "TF_X": "1", "Y": "2"}
     done = launch(cluster, "--hosts", hostfile, *arguments, str(script), "--a", **environment)
     assert (done.returncode, done.stderr) == (0, "")
@@ -322,7 +317,14 @@ def test_a_shell_that_greets_is_understood(
     ssh.write_text(f'#!/bin/sh\necho Welcome\necho "to this host" >&2\nexec {cluster.ssh} "$@"\n')
     ssh.chmod(0o755)
     done = launch(
-        cluster, "--ssh", str(ssh), "--hosts", hostfile, "--port", str(free_port()), str(script)
+        cluster,
+        "--ssh",
+        str(ssh),
+        "--hosts",
+        hostfile,
+        "--port",
+        str(sshd.ports_in_a_row(4)),
+        str(script),
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "done\n"

@@ -100,7 +100,7 @@ def compare(hosts: Mapping[str, Mapping[str, Any]]) -> list[str]:
     Parameters
     ----------
     hosts
-        By name, what `describe_host` returned there, and the seconds by which it is ``ahead``.
+        By name, what `describe_host` returned there.
     """
     here = tf_rdmabatch.__version__
     found = [
@@ -112,15 +112,11 @@ def compare(hosts: Mapping[str, Mapping[str, Any]]) -> list[str]:
     if found:
         # Another version may mean something else by the rest.
         return found
-    for name, host in hosts.items():
-        if host["tensorflow"] is None:
-            found.append(f"{name}: TensorFlow is not installed for the Python there (--python)")
-        ahead = host["ahead"]
-        if abs(ahead) > CLOCK_SECONDS:
-            way = "ahead of" if ahead > 0 else "behind"
-            found.append(
-                f"{name}: its clock is {abs(ahead) / 3600:.1f} hours {way} this host's: set it"
-            )
+    found += [
+        f"{name}: TensorFlow is not installed for the Python there (--python)"
+        for name, host in hosts.items()
+        if host["tensorflow"] is None
+    ]
     versions: dict[str, str] = {}
     for name, host in hosts.items():
         if host["tensorflow"] is not None:
@@ -128,6 +124,19 @@ def compare(hosts: Mapping[str, Mapping[str, Any]]) -> list[str]:
     if len(versions) > 1:
         which = " and ".join(f"{version} on {name}" for version, name in versions.items())
         found.append(f"TensorFlow is {which}: install the same version")
+    return found
+
+
+def compare_clocks(hosts: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return whose clock differs from this host's: no reason not to start, but worth to know."""
+    found = []
+    for name, host in hosts.items():
+        if abs(host["ahead"]) > CLOCK_SECONDS:
+            way = "ahead of" if host["ahead"] > 0 else "behind"
+            found.append(
+                f"{name}: its clock is {abs(host['ahead']) / 3600:.1f} hours {way} this one, and "
+                "so will be the times of its lines and files"
+            )
     return found
 
 
