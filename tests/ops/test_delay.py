@@ -51,12 +51,11 @@ def test_times_that_no_delay_has(seconds: float) -> None:
 
 
 def test_a_tensor_that_no_delay_has(job: Job) -> None:
-    with tf.device(job.workers[0]):
-        fails(
-            tf.errors.InvalidArgumentError,
-            "from 0 to 3600 seconds, not nan",
-            lambda: ops.set_delay(tf.constant(float("nan"), tf.float64)),
-        )
+    def set_delay() -> None:
+        with tf.device(job.workers[0]):
+            ops.set_delay(tf.constant(float("nan"), tf.float64))
+
+    fails(tf.errors.InvalidArgumentError, "from 0 to 3600 seconds, not nan", set_delay)
 
 
 @pytest.mark.parametrize("end", ["cancel", "new engine"])

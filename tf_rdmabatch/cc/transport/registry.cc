@@ -16,7 +16,8 @@ Status NotBuilt() {
 }
 
 const TransportFactory kVerbsTransport = {
-    "verbs", NotBuilt, []() -> Result<std::unique_ptr<Transport>> { return NotBuilt(); }};
+    "verbs", NotBuilt,
+    [](const TransportOptions&) -> Result<std::unique_ptr<Transport>> { return NotBuilt(); }};
 #endif
 
 }  // namespace
