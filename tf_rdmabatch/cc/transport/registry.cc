@@ -1,6 +1,7 @@
 #include "tf_rdmabatch/cc/transport/registry.h"
 
 #include "tf_rdmabatch/cc/transport/shm/shm.h"
+#include "tf_rdmabatch/cc/transport/tcp/tcp.h"
 #if RDMABATCH_HAVE_VERBS
 #include "tf_rdmabatch/cc/transport/verbs/verbs.h"
 #endif
@@ -23,7 +24,7 @@ const TransportFactory kVerbsTransport = {
 }  // namespace
 
 Span<const TransportFactory> Transports() {
-  static const TransportFactory transports[] = {kShmTransport, kVerbsTransport};
+  static const TransportFactory transports[] = {kShmTransport, kVerbsTransport, kTcpTransport};
   return transports;
 }
 
