@@ -13,17 +13,20 @@ import tensorflow as tf
 from tf_rdmabatch import _logs
 from tf_rdmabatch import ops as _ops  # noqa: F401  The server runs the library's ops.
 from tf_rdmabatch.cli import CommandError
+from tf_rdmabatch.strategy.addresses import split_address
 from tf_rdmabatch.strategy.resolver import find_resolver, require_server
-from tf_rdmabatch.strategy.watch import split_address
 
 LOGGER = logging.getLogger("tf_rdmabatch")
-# Seconds between attempts to reach a chief.
+# Seconds between attempts to reach a chief, and between lines about one that has not come yet.
 _INTERVAL = 0.5
+_PATIENCE = 30.0
 # Silent for 10 s, then 3 questions in 15 s without an answer: its host is gone.
 _KEEP_ALIVE = {socket.TCP_KEEPIDLE: 10, socket.TCP_KEEPINTVL: 5, socket.TCP_KEEPCNT: 3}
 
 
-def serve(cluster_resolver: Any = None, *, linger: float = 60.0) -> None:
+def serve(
+    cluster_resolver: Any = None, *, linger: float = 60.0, start_timeout: float | None = None
+) -> None:
     """Serve this task; returns when the chief has ended. Tasks may start in any order.
 
     Parameters
@@ -32,9 +35,13 @@ def serve(cluster_resolver: Any = None, *, linger: float = 60.0) -> None:
         Says which task this is; None is TF_CONFIG.
     linger
         Seconds to wait for another chief, such as the next attempt, after one has ended.
+    start_timeout
+        Seconds to wait for the first chief; None is however long.
 
     Raises
     ------
+    TimeoutError
+        No chief came.
     ValueError
         There is no cluster.
     RuntimeError
@@ -67,26 +74,38 @@ def serve(cluster_resolver: Any = None, *, linger: float = 60.0) -> None:
     if not chiefs:
         server.join()
     address = chiefs[0] if isinstance(chiefs, list) else next(iter(chiefs.values()))
-    _wait_for_end(address, linger)
+    _wait_for_end(address, linger, start_timeout)
     _logs.release()
 
 
-def _wait_for_end(chief: str, linger: float) -> None:
+def _wait_for_end(chief: str, linger: float, start_timeout: float | None) -> None:
     """Return when nobody has listened at the chief's address for some time, after somebody did."""
-    deadline = float("inf")
+    deadline = time.monotonic() + (float("inf") if start_timeout is None else start_timeout)
+    warn_at = time.monotonic() + _PATIENCE
+    came = False
     while time.monotonic() < deadline:
-        if _follow(chief):
-            deadline = time.monotonic() + linger
+        missing = _follow(chief)
+        if missing is None:
+            came = True
+            deadline, warn_at = time.monotonic() + linger, float("inf")
+        elif time.monotonic() >= warn_at:
+            LOGGER.warning("waiting for the chief at %s (%s)", chief, missing)
+            warn_at = time.monotonic() + _PATIENCE
         time.sleep(_INTERVAL)
+    if not came:
+        raise TimeoutError(
+            f"no chief has come at {chief} in {start_timeout:.0f} s: has its script failed, or not "
+            "created the strategy yet? --start-timeout waits longer"
+        )
     LOGGER.info("the chief at %s has ended", chief)
 
 
-def _follow(chief: str) -> bool:
-    """Return whether a connection to the chief was possible, after it has ended."""
+def _follow(chief: str) -> OSError | None:
+    """Return None once a connection to the chief has ended, or why there was none."""
     try:
         connection = socket.create_connection(split_address(chief), timeout=5)
-    except OSError:
-        return False
+    except OSError as error:
+        return error
     with connection:
         connection.settimeout(None)
         # A host that vanishes ends no connection.
@@ -99,7 +118,7 @@ def _follow(chief: str) -> bool:
                 pass
         except OSError:
             pass
-    return True
+    return None
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -111,13 +130,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="wait so long for another chief after one has ended (default: %(default)s)",
     )
+    parser.add_argument(
+        "--start-timeout",
+        type=float,
+        metavar="SECONDS",
+        help="end after so long in which no chief came (default: wait for one however long)",
+    )
     parser.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     try:
-        serve(linger=options.linger)
+        serve(linger=options.linger, start_timeout=options.start_timeout)
+    except TimeoutError as error:
+        raise CommandError(str(error)) from error
     except (ValueError, RuntimeError) as error:
         raise CommandError(str(error), status=2) from error
     return 0

@@ -40,6 +40,7 @@ def rounds(strategy: Any, count: int, calls: int) -> dict[str, Any]:
         f"{task} {name}": np.asarray(value)
         for task, stats in strategy.stats().items()
         for name, value in stats.items()
+        if name != "transports"
     }
     return blocks | {"values": np.asarray(values), "traced": np.asarray(len(traced))}
 

@@ -117,7 +117,29 @@ def caller() -> Iterator[subprocess.Popen[str]]:
             {"cluster": CLUSTER, "task": {"type": "chief", "index": 0}},
             "not up after 1 s: ps:0 at 127.0.0.1:2 (",
         ),
-        ("ParameterServerStrategy(transport='rdma')", None, "the transport 'rdma' is not known"),
+        ("ParameterServerStrategy(transport='rdma')", None, 'no transport "rdma": choose one of'),
+        ("ParameterServerStrategy(ports='1-0')", None, '"1-0" is not a range of ports'),
+        (
+            "ParameterServerStrategy()",
+            {
+                "cluster": CLUSTER | {"worker": ["127.0.0.1:2"]},
+                "task": {"type": "chief", "index": 0},
+            },
+            "worker:0 and ps:0 have one address in the cluster, 127.0.0.1:2",
+        ),
+        (
+            "serve()",
+            {"cluster": CLUSTER | {"chief": ["127.0.0.1:1"]}, "task": {"type": "ps", "index": 0}},
+            "worker:0 and chief:0 have one address in the cluster, 127.0.0.1:1",
+        ),
+        (
+            "ParameterServerStrategy(start_timeout=1)",
+            {
+                "cluster": CLUSTER | {"ps": ["nowhere.invalid:2"]},
+                "task": {"type": "chief", "index": 0},
+            },
+            "ps:0 at nowhere.invalid:2 (that name does not resolve here: ",
+        ),
         ("ParameterServerStrategy(block_size=0)", None, "block_size is a number of bytes from 64"),
         ("ParameterServerStrategy(block_size=1e5)", None, "block_size is a number of bytes"),
         (

@@ -66,6 +66,7 @@ const PeerRole kAnswer("answer", [](PeerProcess::Link* link, const Subject& subj
     if (!Holds(side.arena.local.address, 2000, i)) return 4;
     if (!side.PostAll(Chain({side.WriteImm(0, 0, 0, i)}), Patience())) return 5;
   }
+  for (pollfd entry{link->fd(), POLLIN, 0}; poll(&entry, 1, 0) == 0;) side.Poll();
   std::string end;
   return link->Get(&end) && end == "end" ? 0 : 6;
 });
