@@ -68,7 +68,7 @@ def _capital(text: str) -> str:
 
 
 def _loopback(result: Result) -> Iterable[str]:
-    if len({facts["host"] for facts in result.facts.values()}) < 2 and not result.missing:
+    if len({facts["host"] for facts in result.facts.values()}) < 2:
         return
     for name, facts in result.facts.items():
         if is_loopback(facts["listens"]):
