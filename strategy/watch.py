@@ -4,11 +4,16 @@ The kernel of a task's host tells when its process ends, and nobody when it is s
 host is gone: TensorFlow's connections have no keep-alive. But its server greets whoever connects.
 So each task is asked now and then, and where no greeting comes in time, this process's connections
 with it are ended: what waits for the task then fails as if it had been killed.
+
+A process may be slow to greet, and is given time; a kernel answers at once or is not there, as the
+engine's connections take it, too. Between two questions the last connection stays open, with
+keep-alives, so that a host which vanishes is noticed within two seconds or little more.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import ipaddress
 import logging
 import os
@@ -16,7 +21,7 @@ import socket
 import stat
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import tensorflow as tf
@@ -24,6 +29,17 @@ import tensorflow as tf
 LOGGER = logging.getLogger("tf_rdmabatch")
 # Seconds between two questions to a task.
 _INTERVAL = 2.0
+_PAUSE = 0.1
+# Seconds in which a host answers, whatever its processes do. A lost packet is sent again after one.
+_HOST_SECONDS = 2.5
+# As the engine's: a host that vanishes is noticed at the second question that it does not answer.
+_UNREACHABLE = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN)
+_KEEP_ALIVE = {
+    socket.TCP_KEEPIDLE: 1,
+    socket.TCP_KEEPINTVL: 1,
+    socket.TCP_KEEPCNT: 2,
+    socket.TCP_USER_TIMEOUT: 1900,
+}
 # At the start: seconds for an answer, between questions to those that are missing, and between
 # lines that say so.
 _START_ANSWER = 2.0
@@ -37,21 +53,66 @@ def split_address(address: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def ask(address: str, timeout: float) -> None:
-    """Return once the TensorFlow server at an address has greeted.
+class HostUnreachableError(OSError):
+    """The kernel of a task's host does not answer."""
+
+
+@contextlib.contextmanager
+def greeted(address: str, timeout: float) -> Iterator[socket.socket]:
+    """Yield a connection once the TensorFlow server at an address has greeted over it.
 
     Raises
     ------
+    HostUnreachableError
+        The host does not answer: it is off, or the network is cut.
     TimeoutError
-        There was no greeting in `timeout` seconds.
+        It does, and there was no greeting in `timeout` seconds.
     OSError
-        Nobody listens there, or the host cannot be reached.
+        Nobody listens there.
     """
     deadline = time.monotonic() + timeout
-    with socket.create_connection(split_address(address), timeout=timeout) as connection:
-        connection.settimeout(max(0.01, deadline - time.monotonic()))
-        if not connection.recv(1):
-            raise ConnectionError("it ended the connection")
+    with _host_errors():
+        try:
+            connection = socket.create_connection(
+                split_address(address), timeout=min(timeout, _HOST_SECONDS)
+            )
+        except TimeoutError as error:
+            raise HostUnreachableError(errno.ETIMEDOUT, "Connection timed out") from error
+        with connection:
+            _keep_alive(connection)
+            connection.settimeout(max(0.01, deadline - time.monotonic()))
+            if not connection.recv(1):
+                raise ConnectionError("it ended the connection")
+            yield connection
+
+
+def _hold(connection: socket.socket, seconds: float) -> None:
+    """Wait, or return early where the peer ends the connection; errors as of `greeted`."""
+    deadline = time.monotonic() + seconds
+    with contextlib.suppress(TimeoutError, ConnectionError), _host_errors():
+        while (left := deadline - time.monotonic()) > 0:
+            connection.settimeout(left)
+            if not connection.recv(4096):
+                return
+
+
+@contextlib.contextmanager
+def _host_errors() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _UNREACHABLE:
+            raise HostUnreachableError(error.errno, error.strerror) from error
+        raise
+
+
+def _keep_alive(connection: socket.socket) -> None:
+    # This host's kernel can be too busy to answer itself, and knows when a process of it ends.
+    if connection.getpeername()[0] == connection.getsockname()[0]:
+        return
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _KEEP_ALIVE.items():
+        connection.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def wait_for_tasks(tasks: Mapping[str, str], timeout: float) -> None:
@@ -76,8 +137,8 @@ def wait_for_tasks(tasks: Mapping[str, str], timeout: float) -> None:
         reasons = {}
         for name, address in list(waiting.items()):
             try:
-                ask(address, _START_ANSWER)
-                del waiting[name]
+                with greeted(address, _START_ANSWER):
+                    del waiting[name]
             except OSError as error:
                 reasons[name] = error
         if not waiting:
@@ -216,21 +277,26 @@ class Watch:
 
     def _watch(self, name: str, address: str) -> None:
         lost = False
-        while not self._stopped.wait(_INTERVAL):
+        while not self._stopped.is_set():
             try:
-                ask(address, self._timeout)
-                lost = False
+                with greeted(address, self._timeout) as connection:
+                    lost = False
+                    _hold(connection, _INTERVAL)
+                self._stopped.wait(_PAUSE)
                 continue
+            except HostUnreachableError as error:
+                reason = f"its host does not answer ({error.strerror})"
             except TimeoutError:
-                reason = f"has not answered for {self._timeout:g} s"
-                if self._stopped.is_set():
-                    return
-                cut_connections(address)
+                reason = f"it has not answered for {self._timeout:g} s"
             except OSError as error:
-                reason = f"has ended ({error})"
+                reason = f"it has ended ({error})"
+            if self._stopped.is_set():
+                return
+            cut_connections(address)
             if not lost:
-                LOGGER.error("%s at %s is lost: it %s", name, address, reason)
+                LOGGER.error("%s at %s is lost: %s", name, address, reason)
             lost = True
+            self._stopped.wait(_INTERVAL)
 
 
 _current: Watch | None = None
