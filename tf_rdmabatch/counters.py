@@ -43,6 +43,8 @@ class Counters:
         Times that a sleeping peer was woken, and that this engine's progress thread was.
     slot_stalls, queue_stalls
         Sends that found no free slot, and posts that found the send queue full.
+    send_calls, receive_calls
+        System calls that sent and received (tcp alone).
     refused
         Messages, connections and steps refused.
     """
@@ -69,6 +71,8 @@ class Counters:
     wakeups: int = 0
     slot_stalls: int = 0
     queue_stalls: int = 0
+    send_calls: int = 0
+    receive_calls: int = 0
     refused: int = 0
 
     def __add__(self, other: Counters) -> Counters:

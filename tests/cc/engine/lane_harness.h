@@ -130,7 +130,7 @@ inline std::unique_ptr<LanePair> MakeLanes(const std::string& transport, const E
     if (fake) {
       end->transport = std::make_shared<FakeTransport>();
     } else {
-      auto created = FindTransport(transport)->create();
+      auto created = FindTransport(transport)->create({});
       ASSERT_TRUE(created.ok()) << created.status().message();
       end->transport = std::move(*created);
     }

@@ -64,7 +64,7 @@ T Need(Result<T> result, const char* what) {
 class Peer {
  public:
   Peer(const TransportFactory& factory, const std::string& ip) {
-    transport_ = Need(factory.create(), "create");
+    transport_ = Need(factory.create({}), "create");
     arena_segment_ = Need(Segment::Create(kBytes), "memory");
     staging_segment_ = Need(Segment::Create(kBytes), "memory");
     arena_ = Need(transport_->RegisterMemory(arena_segment_, Access::kRemoteWrite), "register");

@@ -168,7 +168,7 @@ void TransportTest::SetUp() {
 
 std::shared_ptr<Transport> NewTransport(const Subject& subject) {
   if (!subject.device.empty()) setenv("TF_RDMABATCH_DEVICE", subject.device.c_str(), 1);
-  auto transport = FindTransport(subject.transport)->create();
+  auto transport = FindTransport(subject.transport)->create({});
   if (!transport.ok()) {
     ADD_FAILURE() << transport.status().message();
     return nullptr;

@@ -46,6 +46,8 @@ class Counter {
   X(wakeups, "times this engine's progress thread was woken")                                     \
   X(slot_stalls, "sends that found no free slot")                                                 \
   X(queue_stalls, "posts that found the send queue full")                                         \
+  X(send_calls, "system calls that sent (tcp)")                                                   \
+  X(receive_calls, "system calls that received (tcp)")                                            \
   X(refused, "messages, connections and steps refused")
 
 // Plain values, a snapshot.

@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "tf_rdmabatch/cc/base/clock.h"
+#include "tf_rdmabatch/cc/base/listen.h"
 #include "tf_rdmabatch/cc/base/status.h"
 #include "tf_rdmabatch/cc/base/unique_fd.h"
 
@@ -77,10 +78,10 @@ class BootstrapSocket {
   size_t payload_have_ = 0;
 };
 
-// A listening, non-blocking socket. Port 0 takes a free port, an empty host all addresses.
-// kAlreadyExists when the port is in use, kInvalidArgument when the address is not one of this host
-// or does not parse.
-Result<UniqueFd> ListenTcp(const std::string& address);
+// A listening, non-blocking socket. Port 0 takes a free one of `ports`, an empty host all
+// addresses. kAlreadyExists when the port, or the whole range, is in use, kInvalidArgument when the
+// address is not one of this host or does not parse.
+Result<UniqueFd> ListenTcp(const std::string& address, const PortRange& ports = PortRange());
 
 // "ip:port" to which a socket is bound.
 std::string BoundAddress(int fd);

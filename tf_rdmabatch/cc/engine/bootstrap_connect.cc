@@ -13,7 +13,6 @@
 namespace rdmabatch {
 namespace {
 
-constexpr int kBacklog = 128;
 constexpr int kSliceMs = 50;  // how late a cancel may be noticed
 constexpr int kFirstPauseMs = 1;
 constexpr int kLastPauseMs = 50;
@@ -64,35 +63,19 @@ int TryConnect(int fd, const addrinfo& address, Deadline deadline,
 
 }  // namespace
 
-Result<UniqueFd> ListenTcp(const std::string& address) {
+Result<UniqueFd> ListenTcp(const std::string& address, const PortRange& ports) {
   Result<HostPort> parsed = ParseAddress(address);
   if (!parsed.ok()) return parsed.status();
   Result<AddressList> resolved = Resolve(*parsed, /*to_listen=*/true);
   if (!resolved.ok()) return resolved.status();
-  int error = 0;
+  Status last;
   for (const addrinfo* entry = resolved->get(); entry != nullptr; entry = entry->ai_next) {
-    UniqueFd fd = NewSocket(*entry);
-    // A listener that comes back must not wait for old connections to time out, and one on [::]
-    // also takes IPv4.
-    int on = 1;
-    int off = 0;
-    if (fd.valid()) {
-      (void)setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-      (void)setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
-      if (bind(fd.get(), entry->ai_addr, entry->ai_addrlen) == 0 &&
-          listen(fd.get(), kBacklog) == 0) {
-        return fd;
-      }
-    }
-    error = errno;
-    if (error == EADDRINUSE) break;
+    auto listener = ListenAt(entry->ai_addr, entry->ai_addrlen, ports);
+    if (listener.ok()) return listener;
+    last = listener.status();
+    if (last.code() == StatusCode::kAlreadyExists) break;
   }
-  StatusCode code = StatusCode::kUnavailable;
-  if (error == EADDRINUSE) code = StatusCode::kAlreadyExists;
-  if (error == EADDRNOTAVAIL || error == EAFNOSUPPORT) code = StatusCode::kInvalidArgument;
-  if (error == EACCES || error == EPERM) code = StatusCode::kPermissionDenied;
-  if (error == EMFILE || error == ENFILE) code = StatusCode::kResourceExhausted;
-  return Status(code, "cannot listen on " + address + ": " + ErrorText(error));
+  return Status(last.code(), "cannot listen on " + address + ": " + last.message());
 }
 
 std::string BoundAddress(int fd) { return LocalName(fd).text; }

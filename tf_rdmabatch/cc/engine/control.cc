@@ -41,7 +41,7 @@ void ControlThread::Stop() {
 }
 
 Result<std::string> ControlThread::Listen(const std::string& address) {
-  auto listener = ListenTcp(address);
+  auto listener = ListenTcp(address, engine_->ports_);
   if (!listener.ok()) return listener.status();
   std::string bound = BoundAddress(listener->get());
   {

@@ -35,6 +35,7 @@ Engine::Engine(EngineOptions options, MessageSink* sink)
 Result<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options, MessageSink* sink) {
   RDMABATCH_RETURN_IF_ERROR(options.Validate());
   std::unique_ptr<Engine> engine(new Engine(options, sink));
+  engine->ports_ = *options.Ports();
   RDMABATCH_RETURN_IF_ERROR(engine->OpenTransports());
   engine->progress_ = std::make_unique<ProgressThread>(engine->transports_, options.spin_us);
   RDMABATCH_RETURN_IF_ERROR(engine->progress_->Start());
@@ -58,7 +59,7 @@ Status Engine::OpenTransports() {
     if (options_.transport != "auto" && options_.transport != factory.name) continue;
     Status status = factory.probe();
     if (status.ok()) {
-      auto transport = factory.create();
+      auto transport = factory.create({ports_});
       if (transport.ok()) {
         transports_.push_back(std::move(*transport));
         continue;

@@ -86,6 +86,7 @@ class RDMABATCH_EXPORT Engine {
   const EngineOptions options_;
   MessageSink* const sink_;
   const uint64_t fork_generation_;
+  PortRange ports_;  // at which this engine and its transports listen
   std::vector<std::shared_ptr<Transport>> transports_;  // in order of preference
   // "verbs: no RDMA device ...", and how many of transports_ are preferred to it.
   std::vector<std::pair<std::string, size_t>> unavailable_;

@@ -1,5 +1,7 @@
 #include "tf_rdmabatch/cc/engine/options.h"
 
+#include <cstdlib>
+
 #include "tf_rdmabatch/cc/engine/wire.h"
 #include "tf_rdmabatch/cc/transport/registry.h"
 
@@ -8,7 +10,17 @@ namespace {
 
 Status Invalid(const std::string& what) { return {StatusCode::kInvalidArgument, what}; }
 
+constexpr char kPortsEnv[] = "TF_RDMABATCH_PORTS";
+
 }  // namespace
+
+Result<PortRange> EngineOptions::Ports() const {
+  if (!ports.empty()) return PortRange::Parse(ports);
+  const char* text = std::getenv(kPortsEnv);
+  auto range = PortRange::Parse(text == nullptr ? "" : text);
+  if (range.ok()) return range;
+  return Status(range.status().code(), std::string(kPortsEnv) + ": " + range.status().message());
+}
 
 Status EngineOptions::Validate() const {
   if (token.empty()) {
@@ -21,6 +33,7 @@ Status EngineOptions::Validate() const {
     for (const TransportFactory& t : Transports()) known += std::string(", ") + t.name;
     return Invalid("no transport \"" + transport + "\": choose one of " + known);
   }
+  if (auto range = Ports(); !range.ok()) return range.status();
   if (!ValidGeometry({slots, slot_bytes})) {
     return Invalid("slots must be a multiple of 64 up to " + std::to_string(kMaxSlots) +
                    ", and slot_bytes a multiple of 64 from " + std::to_string(kMinSlotBytes) +

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "tf_rdmabatch/cc/base/export.h"
+#include "tf_rdmabatch/cc/base/listen.h"
 #include "tf_rdmabatch/cc/base/status.h"
 
 namespace rdmabatch {
@@ -19,6 +20,8 @@ struct EngineOptions {
   std::string token;               // the job's secret; required
   std::string name;                // of this task, for messages and logs: "worker:0"
   std::string transport = "auto";  // or "shm", "verbs"
+  std::string ports;  // at which it listens, "20000-20100"; empty: as TF_RDMABATCH_PORTS says, else
+                      // any free ones
   Confirm confirm = Confirm::kBatch;
   uint32_t window = 0;  // confirm each: messages unacknowledged at a time; 0 means all slots
   uint32_t slots = 64;  // this side receives into, per lane; a multiple of 64
@@ -37,6 +40,8 @@ struct EngineOptions {
   uint32_t first_index = 0;  // where wrapping indices start (tests begin near the limit)
 
   RDMABATCH_EXPORT Status Validate() const;
+  // Of `ports`, or of the environment.
+  Result<PortRange> Ports() const;
 };
 
 }  // namespace rdmabatch

@@ -1,6 +1,7 @@
 #include "tf_rdmabatch/cc/transport/registry.h"
 
 #include "tf_rdmabatch/cc/transport/shm/shm.h"
+#include "tf_rdmabatch/cc/transport/tcp/tcp.h"
 #if RDMABATCH_HAVE_VERBS
 #include "tf_rdmabatch/cc/transport/verbs/verbs.h"
 #endif
@@ -16,13 +17,14 @@ Status NotBuilt() {
 }
 
 const TransportFactory kVerbsTransport = {
-    "verbs", NotBuilt, []() -> Result<std::unique_ptr<Transport>> { return NotBuilt(); }};
+    "verbs", NotBuilt,
+    [](const TransportOptions&) -> Result<std::unique_ptr<Transport>> { return NotBuilt(); }};
 #endif
 
 }  // namespace
 
 Span<const TransportFactory> Transports() {
-  static const TransportFactory transports[] = {kShmTransport, kVerbsTransport};
+  static const TransportFactory transports[] = {kShmTransport, kVerbsTransport, kTcpTransport};
   return transports;
 }
 

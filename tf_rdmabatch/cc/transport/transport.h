@@ -20,6 +20,7 @@
 #include "tf_rdmabatch/cc/base/clock.h"
 #include "tf_rdmabatch/cc/base/counters.h"
 #include "tf_rdmabatch/cc/base/export.h"
+#include "tf_rdmabatch/cc/base/listen.h"
 #include "tf_rdmabatch/cc/base/span.h"
 #include "tf_rdmabatch/cc/base/status.h"
 #include "tf_rdmabatch/cc/memory/segment.h"
@@ -172,12 +173,17 @@ class Transport {
   virtual void FinishSleep() = 0;
 };
 
+// What an engine says to each transport that it creates.
+struct TransportOptions {
+  PortRange ports;  // at which it may listen for peers of other hosts
+};
+
 // A transport that this build knows, whether or not it can run here.
 struct TransportFactory {
   const char* name;
   // OK, or why this transport cannot run here and what to install or raise.
   Status (*probe)();
-  Result<std::unique_ptr<Transport>> (*create)();
+  Result<std::unique_ptr<Transport>> (*create)(const TransportOptions& options);
 };
 
 }  // namespace rdmabatch

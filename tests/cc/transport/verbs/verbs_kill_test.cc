@@ -28,7 +28,7 @@ TEST(VerbsKillPeer, DISABLED_Main) {
   const char* fd = std::getenv(kLinkVariable);
   if (fd == nullptr) GTEST_SKIP() << "started by VerbsKillTest only";
   PeerProcess::Link link{UniqueFd(std::atoi(fd))};
-  auto transport = FindTransport("verbs")->create();
+  auto transport = FindTransport("verbs")->create({});
   ASSERT_TRUE(transport.ok()) << transport.status().message();
   Side side;
   side.transport = std::move(*transport);

@@ -127,7 +127,7 @@ TEST_P(VerbsTransportTest, ProbeNamesTheDevicesWhenTheChosenOneIsMissing) {
   const Status status = FindTransport("verbs")->probe();
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
   EXPECT_NE(status.message().find("no_such_device"), std::string::npos) << status.message();
-  EXPECT_FALSE(FindTransport("verbs")->create().ok());
+  EXPECT_FALSE(FindTransport("verbs")->create({}).ok());
   unsetenv("TF_RDMABATCH_DEVICE");
 }
 

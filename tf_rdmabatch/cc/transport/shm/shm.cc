@@ -159,7 +159,7 @@ Status Probe() {
   return BootId().status();
 }
 
-Result<std::unique_ptr<Transport>> Create() {
+Result<std::unique_ptr<Transport>> Create(const TransportOptions&) {
   auto boot_id = BootId();
   if (!boot_id.ok()) return boot_id.status();
   auto poll_set = PollSet::Create();

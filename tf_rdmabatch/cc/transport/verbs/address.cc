@@ -76,6 +76,10 @@ bool SocketAddress::is_loopback() const {
   return IN6_IS_ADDR_LOOPBACK(&V6(storage_).sin6_addr) != 0;
 }
 
+void SocketAddress::set_port(uint16_t port) {
+  (family() == AF_INET ? V4(storage_).sin_port : V6(storage_).sin6_port) = htons(port);
+}
+
 std::string SocketAddress::ToString() const {
   char text[INET6_ADDRSTRLEN] = "?";
   if (family() == AF_INET) {

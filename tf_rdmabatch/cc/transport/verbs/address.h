@@ -4,6 +4,7 @@
 
 #include <sys/socket.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,7 @@ class SocketAddress {
 
   int family() const { return storage_.ss_family; }
   bool is_loopback() const;
+  void set_port(uint16_t port);
   // Without the port.
   std::string ToString() const;
   // rdma_cm takes it without const, and does not change it.

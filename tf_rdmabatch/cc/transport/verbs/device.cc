@@ -102,23 +102,30 @@ uint8_t Device::max_reads() const {
       std::min({kMaxReads, limits_.max_qp_rd_atom, limits_.max_qp_init_rd_atom}));
 }
 
-Result<CmId> Device::TryBind(CmChannel* channel, SocketAddress address) const {
-  Result<CmId> id = channel->CreateId();
-  if (!id.ok()) return id;
-  if (Lib().cm.bind_addr(id->get(), address.get()) != 0) return CmId();
-  if ((*id)->verbs != context_) return CmId();
-  return id;
+Result<CmId> Device::TryBind(CmChannel* channel, SocketAddress address,
+                             const PortRange& ports) const {
+  for (uint32_t port = ports.first; port <= ports.last; ++port) {
+    Result<CmId> id = channel->CreateId();
+    if (!id.ok()) return id;
+    address.set_port(static_cast<uint16_t>(port));
+    if (Lib().cm.bind_addr(id->get(), address.get()) == 0) {
+      return (*id)->verbs == context_ ? std::move(id) : CmId();
+    }
+    if (ports.any() || errno != EADDRINUSE) return CmId();
+  }
+  return ports.AllInUse();
 }
 
-Result<CmId> Device::Bind(CmChannel* channel, SocketAddress preferred) const {
+Result<CmId> Device::Bind(CmChannel* channel, SocketAddress preferred,
+                          const PortRange& ports) const {
   // rdma_cm binds a loopback address to any device, and peers on other hosts cannot use it.
   if (!preferred.is_loopback()) {
-    Result<CmId> id = TryBind(channel, preferred);
+    Result<CmId> id = TryBind(channel, preferred, ports);
     if (!id.ok() || *id != nullptr) return id;
   }
   std::string tried;
   for (const SocketAddress& address : HostAddresses(preferred.family())) {
-    Result<CmId> id = TryBind(channel, address);
+    Result<CmId> id = TryBind(channel, address, ports);
     if (!id.ok() || *id != nullptr) return id;
     tried += (tried.empty() ? "" : ", ") + address.ToString();
   }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "tf_rdmabatch/cc/base/listen.h"
 #include "tf_rdmabatch/cc/base/status.h"
 #include "tf_rdmabatch/cc/transport/verbs/address.h"
 #include "tf_rdmabatch/cc/transport/verbs/cm.h"
@@ -30,9 +31,10 @@ class Device {
   // READs under way at once, in either direction.
   uint8_t max_reads() const;
 
-  // An id on `channel`, bound to an ephemeral port of this device: at `preferred`, if the device
-  // has that address, else at another of its addresses.
-  Result<CmId> Bind(CmChannel* channel, SocketAddress preferred) const;
+  // An id on `channel`, bound to a port of this device, one of `ports`: at `preferred`, if the
+  // device has that address, else at another of its addresses. kAlreadyExists: all are in use.
+  Result<CmId> Bind(CmChannel* channel, SocketAddress preferred,
+                    const PortRange& ports = PortRange()) const;
   // An id on `channel` whose route to `peer` leaves through this device. Blocks up to `deadline`.
   Result<CmId> Resolve(CmChannel* channel, SocketAddress peer, Deadline deadline) const;
   // For an id before rdma_accept: how soon its queue pair notices a dead peer. Resolve does it for
@@ -43,7 +45,7 @@ class Device {
   Device(DeviceList devices, ibv_context* context, const ibv_device_attr& limits);
 
   // A bound id, or null when `address` is not of this device.
-  Result<CmId> TryBind(CmChannel* channel, SocketAddress address) const;
+  Result<CmId> TryBind(CmChannel* channel, SocketAddress address, const PortRange& ports) const;
   // kNotFound when the address resolves to another device.
   Status ResolveAddress(CmChannel* channel, rdma_cm_id* id, sockaddr* source, SocketAddress* peer,
                         Deadline deadline) const;

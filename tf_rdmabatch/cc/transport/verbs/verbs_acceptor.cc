@@ -31,7 +31,7 @@ Result<std::unique_ptr<Acceptor>> VerbsAcceptor::Create(VerbsTransport* transpor
   if (!preferred.ok()) return preferred.status();
   Result<CmChannel> channel = CmChannel::Create();
   if (!channel.ok()) return channel.status();
-  Result<CmId> listener = transport->device().Bind(&*channel, *preferred);
+  Result<CmId> listener = transport->device().Bind(&*channel, *preferred, transport->ports());
   if (!listener.ok()) return listener.status();
   if (Lib().cm.listen(listener->get(), kBacklog) != 0) return ErrnoStatus("rdma_listen", errno);
 

@@ -47,9 +47,10 @@ Status RegistrationFailed(int error, uint64_t bytes) {
 
 }  // namespace
 
-VerbsTransport::VerbsTransport(std::unique_ptr<Device> device, ProtectionDomain protection_domain,
-                               CompletionChannel channel)
-    : device_(std::move(device)),
+VerbsTransport::VerbsTransport(const TransportOptions& options, std::unique_ptr<Device> device,
+                               ProtectionDomain protection_domain, CompletionChannel channel)
+    : options_(options),
+      device_(std::move(device)),
       protection_domain_(std::move(protection_domain)),
       channel_(std::move(channel)) {}
 
@@ -63,7 +64,7 @@ Status VerbsTransport::Probe() {
   return Memlock::Read().Check(kLeastMemlock);
 }
 
-Result<std::unique_ptr<Transport>> VerbsTransport::Create() {
+Result<std::unique_ptr<Transport>> VerbsTransport::Create(const TransportOptions& options) {
   Result<std::unique_ptr<Device>> device = Device::Open();
   if (!device.ok()) return device.status();
   ibv_context* context = (*device)->context();
@@ -75,8 +76,8 @@ Result<std::unique_ptr<Transport>> VerbsTransport::Create() {
   if (flags < 0 || fcntl(channel->fd, F_SETFL, flags | O_NONBLOCK) != 0) {
     return ErrnoStatus("fcntl on a completion channel", errno);
   }
-  return std::unique_ptr<Transport>(
-      new VerbsTransport(std::move(*device), std::move(protection_domain), std::move(channel)));
+  return std::unique_ptr<Transport>(new VerbsTransport(
+      options, std::move(*device), std::move(protection_domain), std::move(channel)));
 }
 
 Result<LocalMemory> VerbsTransport::RegisterMemory(const Segment& segment, Access access) {

@@ -11,7 +11,7 @@
 #include "tf_rdmabatch/cc/transport/transport.h"
 #include "tf_rdmabatch/cc/transport/verbs/device.h"
 #include "tf_rdmabatch/cc/transport/verbs/handles.h"
-#include "tf_rdmabatch/cc/transport/verbs/poll_gate.h"
+#include "tf_rdmabatch/cc/transport/poll_gate.h"
 #include "tf_rdmabatch/cc/transport/verbs/receive_queue.h"
 
 namespace rdmabatch {
@@ -21,7 +21,7 @@ namespace verbs {
 class VerbsTransport final : public Transport {
  public:
   static Status Probe();
-  static Result<std::unique_ptr<Transport>> Create();
+  static Result<std::unique_ptr<Transport>> Create(const TransportOptions& options);
 
   const char* name() const override { return "verbs"; }
   Result<LocalMemory> RegisterMemory(const Segment& segment, Access access) override;
@@ -36,6 +36,7 @@ class VerbsTransport final : public Transport {
   void FinishSleep() override;
 
   const Device& device() const { return *device_; }
+  const PortRange& ports() const { return options_.ports; }
   ibv_pd* protection_domain() const { return protection_domain_.get(); }
   ibv_comp_channel* completion_channel() const { return channel_.get(); }
 
@@ -53,8 +54,8 @@ class VerbsTransport final : public Transport {
  private:
   static constexpr uint32_t kMaxGroups = 256;
 
-  VerbsTransport(std::unique_ptr<Device> device, ProtectionDomain protection_domain,
-                 CompletionChannel channel);
+  VerbsTransport(const TransportOptions& options, std::unique_ptr<Device> device,
+                 ProtectionDomain protection_domain, CompletionChannel channel);
   Result<ReceiveGroup*> AddGroup(uint32_t receives);
 
   // Of the progress thread, inside the gate.
@@ -64,6 +65,7 @@ class VerbsTransport final : public Transport {
   template <typename Visit>
   void ForEachEndpoint(Visit&& visit);
 
+  const TransportOptions options_;
   const std::unique_ptr<Device> device_;
   const ProtectionDomain protection_domain_;
   const CompletionChannel channel_;

@@ -1,5 +1,5 @@
 // The gate on its own, for the thread and address sanitizers (which do not run in the testbed).
-#include "tf_rdmabatch/cc/transport/verbs/poll_gate.h"
+#include "tf_rdmabatch/cc/transport/poll_gate.h"
 
 #include <gtest/gtest.h>
 
@@ -7,10 +7,10 @@
 #include <memory>
 #include <thread>
 
-namespace rdmabatch::verbs {
+namespace rdmabatch {
 namespace {
 
-TEST(VerbsPollGate, NothingIsFreedWhileAPollUsesIt) {
+TEST(PollGate, NothingIsFreedWhileAPollUsesIt) {
   struct Endpoint {
     uint64_t polls = 0;
   };
@@ -46,7 +46,7 @@ TEST(VerbsPollGate, NothingIsFreedWhileAPollUsesIt) {
   EXPECT_EQ(counted, uses.load());
 }
 
-TEST(VerbsPollGate, DoesNotWaitWhenNobodyPolls) {
+TEST(PollGate, DoesNotWaitWhenNobodyPolls) {
   PollGate gate;
   gate.AwaitOutside();
   { const PollGate::Inside inside(&gate); }
@@ -54,4 +54,4 @@ TEST(VerbsPollGate, DoesNotWaitWhenNobodyPolls) {
 }
 
 }  // namespace
-}  // namespace rdmabatch::verbs
+}  // namespace rdmabatch

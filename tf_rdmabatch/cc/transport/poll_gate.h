@@ -1,6 +1,6 @@
 // PollGate: lets a control thread wait until the progress thread has left what it is about to free.
-#ifndef TF_RDMABATCH_CC_TRANSPORT_VERBS_POLL_GATE_H_
-#define TF_RDMABATCH_CC_TRANSPORT_VERBS_POLL_GATE_H_
+#ifndef TF_RDMABATCH_CC_TRANSPORT_POLL_GATE_H_
+#define TF_RDMABATCH_CC_TRANSPORT_POLL_GATE_H_
 
 #include <sched.h>
 
@@ -8,7 +8,6 @@
 #include <cstdint>
 
 namespace rdmabatch {
-namespace verbs {
 
 // The progress thread holds an Inside while it uses pointers that it found in shared places
 // (atomic, read with seq_cst). A control thread first clears the place (seq_cst) and then calls
@@ -45,7 +44,6 @@ class PollGate {
   std::atomic<uint64_t> epoch_{0};  // odd while the progress thread is inside
 };
 
-}  // namespace verbs
 }  // namespace rdmabatch
 
-#endif  // TF_RDMABATCH_CC_TRANSPORT_VERBS_POLL_GATE_H_
+#endif  // TF_RDMABATCH_CC_TRANSPORT_POLL_GATE_H_
