@@ -23,7 +23,9 @@ _INTERVAL = 0.5
 _KEEP_ALIVE = {socket.TCP_KEEPIDLE: 10, socket.TCP_KEEPINTVL: 5, socket.TCP_KEEPCNT: 3}
 
 
-def serve(cluster_resolver: Any = None, *, linger: float = 60.0) -> None:
+def serve(
+    cluster_resolver: Any = None, *, linger: float = 60.0, start_timeout: float | None = None
+) -> None:
     """Serve this task; returns when the chief has ended. Tasks may start in any order.
 
     Parameters
@@ -32,9 +34,13 @@ def serve(cluster_resolver: Any = None, *, linger: float = 60.0) -> None:
         Says which task this is; None is TF_CONFIG.
     linger
         Seconds to wait for another chief, such as the next attempt, after one has ended.
+    start_timeout
+        Seconds to wait for the first chief; None is however long.
 
     Raises
     ------
+    TimeoutError
+        No chief came.
     ValueError
         There is no cluster.
     RuntimeError
@@ -67,17 +73,24 @@ def serve(cluster_resolver: Any = None, *, linger: float = 60.0) -> None:
     if not chiefs:
         server.join()
     address = chiefs[0] if isinstance(chiefs, list) else next(iter(chiefs.values()))
-    _wait_for_end(address, linger)
+    _wait_for_end(address, linger, start_timeout)
     _logs.release()
 
 
-def _wait_for_end(chief: str, linger: float) -> None:
+def _wait_for_end(chief: str, linger: float, start_timeout: float | None) -> None:
     """Return when nobody has listened at the chief's address for some time, after somebody did."""
-    deadline = float("inf")
+    deadline = time.monotonic() + (float("inf") if start_timeout is None else start_timeout)
+    came = False
     while time.monotonic() < deadline:
         if _follow(chief):
+            came = True
             deadline = time.monotonic() + linger
         time.sleep(_INTERVAL)
+    if not came:
+        raise TimeoutError(
+            f"no chief has come at {chief} in {start_timeout:.0f} s: has its script failed, or not "
+            "created the strategy yet? --start-timeout waits longer"
+        )
     LOGGER.info("the chief at %s has ended", chief)
 
 
@@ -111,13 +124,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="wait so long for another chief after one has ended (default: %(default)s)",
     )
+    parser.add_argument(
+        "--start-timeout",
+        type=float,
+        metavar="SECONDS",
+        help="end after so long in which no chief came (default: wait for one however long)",
+    )
     parser.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     try:
-        serve(linger=options.linger)
+        serve(linger=options.linger, start_timeout=options.start_timeout)
+    except TimeoutError as error:
+        raise CommandError(str(error)) from error
     except (ValueError, RuntimeError) as error:
         raise CommandError(str(error), status=2) from error
     return 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -14,22 +13,21 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import wait_until_gone
 from tf_rdmabatch import cli
-from tf_rdmabatch.launch.cluster import Task, free_ports, lay_out
-from tf_rdmabatch.launch.remote import remote_command
+from tf_rdmabatch.launch.cluster import free_ports, lay_out
 
 # A job of small programs instead of TensorFlow's: the command line of each task by its name.
 JOB = """
 import json, sys
 from tf_rdmabatch.cli import CommandError
-from tf_rdmabatch.launch.cluster import free_ports, lay_out
-from tf_rdmabatch.launch.processes import Job
+from tf_rdmabatch.launch.cluster import free_ports, lay_out, places_of
+from tf_rdmabatch.launch.job import LocalJob
 programs = json.loads(sys.argv[1])
-tasks = lay_out(2, 1, ["127.0.0.1"], free_ports(4))
-job = Job()
-for task in tasks:
+job = LocalJob()
+for task in lay_out(places_of(2, 1, "127.0.0.1"), free_ports(4)):
     command = [sys.executable, "-c", programs.get(task.name, "import time; time.sleep(60)")]
-    job.add(task, command, {"TF_CONFIG": task.tf_config})
+    job.plan(task, command, {"TF_CONFIG": task.tf_config})
 try:
     sys.exit(job.run())
 except CommandError as error:
@@ -48,44 +46,23 @@ def start(**programs: str) -> subprocess.Popen[str]:
     )
 
 
-def alive(marker: str) -> list[int]:
-    """Return the processes whose command line has the marker."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        try:
-            if folder.name.isdecimal() and marker in (folder / "cmdline").read_text():
-                found.append(int(folder.name))
-        except OSError:
-            continue
-    return found
-
-
 @pytest.fixture
 def marker(request: pytest.FixtureRequest) -> Iterator[str]:
     name = f"# {request.node.name} {os.getpid()} {time.monotonic_ns()}"
     yield name
-    until = time.monotonic() + 5
-    while alive(name) and time.monotonic() < until:
-        time.sleep(0.02)
-    assert alive(name) == [], "processes were left behind"
+    assert wait_until_gone(name, 5) == [], "processes were left behind"
 
 
-def test_tasks_are_laid_out_over_hosts() -> None:
-    tasks = lay_out(3, 2, ["a", "b"], range(100, 106))
-    assert [task.name for task in tasks] == [
-        "ps:0",
-        "ps:1",
-        "worker:0",
-        "worker:1",
-        "worker:2",
-        "chief:0",
-    ]
+def test_tasks_are_laid_out() -> None:
+    places = [("ps", "a"), ("worker", "a"), ("chief", "b"), ("worker", "fd00::1")]
+    tasks = lay_out(places, range(100, 104))
+    assert [task.name for task in tasks] == ["ps:0", "worker:0", "chief:0", "worker:1"]
     config = json.loads(tasks[3].tf_config)
     assert config["task"] == {"type": "worker", "index": 1}
     assert config["cluster"] == {
-        "ps": ["a:100", "b:101"],
-        "worker": ["a:102", "b:103", "a:104"],
-        "chief": ["a:105"],
+        "ps": ["a:100"],
+        "worker": ["a:101", "[fd00::1]:103"],
+        "chief": ["b:102"],
     }
 
 
@@ -176,83 +153,13 @@ def test_tasks_do_not_outlive_a_launcher_that_was_killed(marker: str) -> None:
     job.communicate(timeout=30)
 
 
-def start_remote(program: str, directory: Path) -> subprocess.Popen[str]:
-    task = Task("worker", 0, "node1", '{"it\'s": 1}')
-    command = remote_command(task, [sys.executable, "-c", program], str(directory))
-    assert "secret" not in command
-    shell = subprocess.Popen(
-        ["sh", "-c", command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert shell.stdin is not None
-    shell.stdin.write("the secret\n")
-    shell.stdin.flush()
-    return shell
-
-
-def test_a_remote_shell_gets_the_token_by_its_input(tmp_path: Path) -> None:
-    shell = start_remote("import os; print(dict(os.environ)); raise SystemExit(5)", tmp_path)
-    assert shell.stdout is not None
-    line = shell.stdout.readline()
-    assert shell.wait(timeout=20) == 5
-    shell.communicate()
-    assert "'TF_RDMABATCH_TOKEN': 'the secret'" in line
-    assert """'TF_CONFIG': '{"it\\'s": 1}'""" in line
-
-
-def test_a_remote_task_ends_with_the_connection(marker: str, tmp_path: Path) -> None:
-    shell = start_remote(
-        f"print('ready', flush=True); import time; time.sleep(60) {marker}", tmp_path
-    )
-    assert shell.stdout is not None
-    assert shell.stdout.readline() == "ready\n"
-    shell.communicate(timeout=20)
-
-
-FAKE_SSH = """#!/bin/sh
-# As ssh does it: options, a host, and a line for the shell there.
-echo "$@" >> "$SSH_LOG"
-while [ "$1" = -o ]; do shift 2; done
-shift
-exec sh -c "$*"
-"""
-
-
-def test_a_job_over_hosts(tmp_path: Path) -> None:
-    ssh, log, script = tmp_path / "bin" / "ssh", tmp_path / "log", tmp_path / "script.py"
-    ssh.parent.mkdir()
-    ssh.write_text(FAKE_SSH)
-    ssh.chmod(0o755)
-    script.write_text("import os; print(os.environ['TF_RDMABATCH_TOKEN'], os.environ['TF_CONFIG'])")
-    path = os.pathsep.join([str(ssh.parent), os.environ["PATH"]])
-    port = free_ports(1)[0] % 60000
-    arguments = ["--workers", "2", "--hosts", "node1,node2", "--port", str(max(port, 1024))]
-    done = subprocess.run(
-        [sys.executable, "-m", "tf_rdmabatch", "launch", *arguments, str(script), "--x"],
-        env=os.environ | {"PATH": path, "SSH_LOG": str(log), "TF_RDMABATCH_TOKEN": "very-secret"},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    token, config = done.stdout.splitlines()[-1].split(" ", 1)
-    assert token == "very-secret"
-    assert json.loads(config)["task"] == {"type": "chief", "index": 0}
-    commands = log.read_text()
-    assert "very-secret" not in commands
-    assert sorted(re.findall(r"^-o BatchMode=yes (\w+) ", commands, re.MULTILINE)) == [
-        "node1",
-        "node1",
-        "node1",
-        "node2",
-    ]
-
-
 def test_what_would_run_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["launch", "--hosts", "a,b", "--print", "train.py", "--epochs", "3"]) == 0
     output = capsys.readouterr().out
     assert "# chief:0 on a" in output
+    assert "# worker:0 on a" in output
     assert "# worker:1 on b" in output
+    assert '"worker": ["a:29401", "b:29403"]' in output
     assert "train.py --epochs 3" in output
     assert output.count("-m tf_rdmabatch serve") == 3
 
@@ -262,7 +169,9 @@ def test_what_would_run_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["launch"], "the following arguments are required: script"),
         (["launch", "--workers", "0", "x.py"], "'0' is not a number from 1 to 1024"),
-        (["launch", "--hosts", "a,,b", "x.py"], "'a,,b' is not a list of hosts"),
+        (["launch", "--env", "2=3", "x.py"], "'2=3' is not NAME or NAME=VALUE"),
+        (["launch", "--env", "NOT_SET_ANYWHERE", "x.py"], "NOT_SET_ANYWHERE is not set here"),
+        (["launch", "--start-timeout", "0", "x.py"], "'0' is not a number of seconds"),
         (["launch", "--port", "80", "x.py"], "'80' is not a port"),
     ],
 )
@@ -273,6 +182,15 @@ def test_wrong_input_is_one_error(
         cli.main(arguments)
     assert stopped.value.code == 2
     assert message in capsys.readouterr().err
+
+
+def test_ports_that_are_given(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.touch()
+    assert cli.main(["launch", "--port", "31000", "--print", str(script)]) == 0
+    output = capsys.readouterr().out
+    assert '"worker": ["127.0.0.1:31001", "127.0.0.1:31002"]' in output
+    assert '"chief": ["127.0.0.1:31003"]' in output
 
 
 def test_a_script_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> None:

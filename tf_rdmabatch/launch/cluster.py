@@ -14,7 +14,8 @@ class Task:
 
     job: str  # "chief", "worker" or "ps"
     index: int
-    host: str
+    host: str  # the address by which others reach it
+    port: int
     tf_config: str  # as TensorFlow's cluster resolver reads it from the environment
 
     @property
@@ -23,35 +24,40 @@ class Task:
         return f"{self.job}:{self.index}"
 
 
-def lay_out(workers: int, servers: int, hosts: Sequence[str], ports: Iterable[int]) -> list[Task]:
-    """Lay tasks out over hosts: servers and workers in turn, and the chief on the first.
+def lay_out(places: Sequence[tuple[str, str]], ports: Iterable[int]) -> list[Task]:
+    """Give each task its index and its port.
 
     Parameters
     ----------
-    workers, servers
-        How many of each, at least 1.
-    hosts
-        Names or addresses, at least one.
+    places
+        Job and host of each task, of one chief among them; those of a job are numbered in this
+        order.
     ports
-        One for each task: no two have the same, since two names may be one host's.
+        One for each task: no two on a host have the same, and two names may be one host's.
 
     Returns
     -------
     list of Task
-        The servers and the workers, then the chief.
+        In the order of `places`.
     """
-    free = iter(ports)
-    places: list[tuple[str, int, str]] = []
-    for job, count in (("ps", servers), ("worker", workers)):
-        places += [(job, i, hosts[i % len(hosts)]) for i in range(count)]
-    places.append(("chief", 0, hosts[0]))
     cluster: dict[str, list[str]] = {}
-    for job, _, host in places:
-        cluster.setdefault(job, []).append(f"{host}:{next(free)}")
+    numbered: list[tuple[str, int, str, int]] = []
+    free = iter(ports)
+    for job, host in places:
+        port, addresses = next(free), cluster.setdefault(job, [])
+        numbered.append((job, len(addresses), host, port))
+        addresses.append(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
     return [
-        Task(job, i, host, json.dumps({"cluster": cluster, "task": {"type": job, "index": i}}))
-        for job, i, host in places
+        Task(
+            job, i, host, port, json.dumps({"cluster": cluster, "task": {"type": job, "index": i}})
+        )
+        for job, i, host, port in numbered
     ]
+
+
+def places_of(workers: int, servers: int, host: str) -> list[tuple[str, str]]:
+    """Return job and host of the tasks of one host, the chief last."""
+    return [("ps", host)] * servers + [("worker", host)] * workers + [("chief", host)]
 
 
 def free_ports(count: int) -> list[int]:

@@ -1,30 +1,163 @@
-"""What a shell on another host is given to run a task."""
+"""The launcher's program on another host: runs the tasks there and tells what they write.
+
+It is run by ``ssh``, is told everything by its input, so that no secret stands on a command line,
+and ends its tasks when the input ends, whatever became of the launcher.
+"""
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Sequence
+import contextlib
+import json
+import os
+import selectors
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from typing import IO, Any
 
-from tf_rdmabatch.launch.cluster import Task
+from tf_rdmabatch.cli import CommandError
+from tf_rdmabatch.launch.checks import describe_host, problems_of, resolve
+from tf_rdmabatch.launch.messages import Lines, encode, to_text
+from tf_rdmabatch.launch.processes import GRACE_SECONDS, Process
+
+# The launcher says something every few seconds; after so long it is gone.
+SILENCE_SECONDS = 60.0
 
 
-def script_for(task: Task, command: Sequence[str], directory: str) -> str:
-    """Return the line that a person types to run a task; the token is in the environment."""
-    config = shlex.quote(task.tf_config)
-    return f"cd {shlex.quote(directory)} && TF_CONFIG={config} {shlex.join(command)}"
+class _Remote:
+    """Serves one launcher."""
+
+    def __init__(self) -> None:
+        self._processes: list[Process] = []
+        # With open pipes or not yet reported.
+        self._running: list[Process] = []
+        self._lines = Lines()
+        self._heard = time.monotonic()
+        self._over = False
+        self._request: Mapping[str, Any] | None = None
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(0, selectors.EVENT_READ)
+
+    def serve(self) -> None:
+        """Return when the launcher is gone or has said so, or all tasks have ended."""
+        self._say({"hello": describe_host()})
+        try:
+            while not self._over:
+                self._step(0.2)
+        finally:
+            self._end_all()
+
+    def stop(self, *_: object) -> None:
+        """End soon; for signals."""
+        self._over = True
+
+    def _step(self, timeout: float) -> None:
+        for key, _ in self._selector.select(timeout):
+            if key.data is None:
+                self._listen()
+            else:
+                self._pass_on(key.data, key.fileobj)
+        for process in [one for one in self._running if one.status is not None]:
+            self._report(process)
+        if time.monotonic() - self._heard > SILENCE_SECONDS:
+            self._over = True
+
+    def _listen(self) -> None:
+        chunk = os.read(0, 65536)
+        self._heard = time.monotonic()
+        messages = self._lines.take(chunk)[0]
+        for message in messages:
+            if "request" in message:
+                self._check(message["request"])
+            elif "start" in message:
+                self._start()
+        if not chunk or any("end" in message for message in messages):
+            self._over = True
+            if not chunk:
+                self._selector.unregister(0)
+
+    def _check(self, request: Mapping[str, Any]) -> None:
+        self._request = request
+        numbers, unknown = resolve(request["addresses"])
+        problems = problems_of(request)
+        problems += [f"the name {name} is not known here" for name in unknown]
+        self._say({"checked": {"problems": problems, "addresses": numbers}})
+
+    def _start(self) -> None:
+        assert self._request is not None
+        for task in self._request["tasks"]:
+            name = f"{task['job']}:{task['index']}"
+            role = {"type": task["job"], "index": task["index"]}
+            environment = {
+                **self._request["environment"],
+                "TF_CONFIG": json.dumps({"cluster": self._request["cluster"], "task": role}),
+                "TF_RDMABATCH_TOKEN": self._request["token"],
+            }
+            command = [sys.executable, *task["arguments"]]
+            try:
+                process = Process(name, command, environment, split=task["job"] == "chief")
+            except CommandError as error:
+                self._say({"failed": str(error)})
+                self._over = True
+                return
+            self._processes.append(process)
+            self._running.append(process)
+            for file in process.files:
+                self._selector.register(file, selectors.EVENT_READ, process)
+
+    def _pass_on(self, process: Process, file: Any) -> None:
+        chunk = os.read(file.fileno(), 65536)
+        if chunk:
+            errors = process.is_errors(file)
+            self._say({"task": process.name, "errors": errors, "text": to_text(chunk)})
+        else:
+            self._selector.unregister(file)
+
+    def _report(self, process: Process) -> None:
+        """Say how a task ended, after all that it wrote."""
+        for file in process.files:
+            # A pipe holds no more; what it started may write on for ever.
+            for _ in range(16):
+                if self._is_readable(file):
+                    self._pass_on(process, file)
+        self._running.remove(process)
+        self._say({"task": process.name, "status": process.status})
+        if not self._running:
+            self._over = True
+
+    def _is_readable(self, file: IO[bytes]) -> bool:
+        if file not in self._selector.get_map():
+            return False
+        return any(key.fileobj is file for key, _ in self._selector.select(0))
+
+    def _end_all(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for process in self._running:
+                process.end(number)
+            until = time.monotonic() + GRACE_SECONDS
+            while time.monotonic() < until and self._running:
+                self._step(0.05)
+        for process in self._processes:
+            # Whatever a task left behind in its session.
+            process.end(signal.SIGKILL)
+
+    def _say(self, message: dict[str, Any]) -> None:
+        # A launcher that is gone has closed the input too.
+        with contextlib.suppress(OSError):
+            sys.stdout.buffer.write(encode(message))
+            sys.stdout.buffer.flush()
 
 
-def remote_command(task: Task, command: Sequence[str], directory: str) -> str:
-    """Return a shell command that reads the token from its input and runs a task.
+def main() -> None:
+    """Serve the launcher at the other end of input and output."""
+    remote = _Remote()
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, remote.stop)
+    remote.serve()
+    # What is left in the buffer has no reader, which the interpreter would complain about.
+    os._exit(0)
 
-    The token is in no argument, which other users of the host could read. The task is ended when
-    the input ends: it does so with the connection, whatever becomes of the process that made it.
-    """
-    return (
-        "IFS= read -r TF_RDMABATCH_TOKEN && export TF_RDMABATCH_TOKEN || exit 1; "
-        f"export TF_CONFIG={shlex.quote(task.tf_config)}; cd {shlex.quote(directory)} || exit 1; "
-        # A shell gives what runs in the background no input, unless it has another number.
-        f"exec 3<&0; {shlex.join(command)} </dev/null 3<&- & task=$!; "
-        "{ cat <&3; kill $task; } >/dev/null 2>&1 & "
-        "wait $task"
-    )
+
+if __name__ == "__main__":
+    main()
