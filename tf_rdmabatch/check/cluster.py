@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tf_rdmabatch.cli import CommandError
+from tf_rdmabatch.launch import FIRST_PORT, role
 
 # The chief leads; then as they are listed everywhere.
 _JOBS = ("chief", "ps", "worker")
@@ -34,15 +36,21 @@ class Role:
         return self.tasks[self.index]
 
 
-def from_addresses(addresses: Sequence[str], index: int) -> Role:
-    """Return the role in a cluster that the command line lists.
+def from_addresses(addresses: Sequence[str], names: Sequence[str] | None, index: int) -> Role:
+    """Return the role in a cluster that the command line lists; None is to name tasks by number.
 
     Raises
     ------
     CommandError
         Status 2: an address or the index is wrong.
     """
-    tasks = tuple(Task(f"task:{i}", address.strip()) for i, address in enumerate(addresses))
+    if names is None:
+        names = [f"task:{i}" for i in range(len(addresses))]
+    if len(names) != len(addresses):
+        raise CommandError("--names and --cluster have not as many", status=2)
+    tasks = tuple(
+        Task(name, address.strip()) for name, address in zip(names, addresses, strict=True)
+    )
     if not 0 <= index < len(tasks):
         raise CommandError(
             f"--task {index} is not one of the {len(tasks)} tasks of --cluster, counted from 0",
@@ -51,21 +59,29 @@ def from_addresses(addresses: Sequence[str], index: int) -> Role:
     return _checked(Role(tasks, index))
 
 
-def from_tf_config() -> Role:
-    """Return the role that the environment's TF_CONFIG describes.
+def from_environment() -> Role:
+    """Return the role that TF_CONFIG describes, or Slurm or Kubernetes, which started this process.
 
     Raises
     ------
     CommandError
-        Status 2: it is not set, or describes no job.
+        Status 2: nothing does, or it describes no job.
     """
     text = os.environ.get("TF_CONFIG")
+    manager = role.manager_of(os.environ)
+    if not text and manager is not None:
+        options = argparse.Namespace(workers=None, ps=None, port=None, default_port=FIRST_PORT)
+        text = role.find_task(manager, options, os.environ).tf_config
     if not text:
         raise CommandError(
             "which hosts? Give --hosts HOSTFILE; or run it in every task of a job, where TF_CONFIG "
             "is set; or everywhere with --cluster HOST:PORT,HOST:PORT,... --task N",
             status=2,
         )
+    return _from_tf_config(text)
+
+
+def _from_tf_config(text: str) -> Role:
     try:
         config = json.loads(text)
         jobs, task = config["cluster"], config["task"]

@@ -6,7 +6,9 @@ import argparse
 import json
 import logging
 import os
+import shlex
 import sys
+import threading
 from pathlib import Path
 
 from rich.console import Console
@@ -16,24 +18,48 @@ from tf_rdmabatch import _core, _logs
 from tf_rdmabatch.bench.report import require_matplotlib
 from tf_rdmabatch.check import lead
 from tf_rdmabatch.check.agent import Agent
-from tf_rdmabatch.check.cluster import Role, from_addresses, from_tf_config
+from tf_rdmabatch.check.cluster import Role, from_addresses, from_environment
 from tf_rdmabatch.check.facts import is_loopback
 from tf_rdmabatch.check.findings import notes, problems
+from tf_rdmabatch.check.hosts import check_hosts
 from tf_rdmabatch.check.plot import write_plot
 from tf_rdmabatch.check.reach import ReachError, explain, reach
 from tf_rdmabatch.check.report import render
 from tf_rdmabatch.check.result import Result
 from tf_rdmabatch.cli import CommandError
 from tf_rdmabatch.engine import Engine, EngineError
+from tf_rdmabatch.launch import FIRST_PORT
+from tf_rdmabatch.launch.hostfile import read_hosts
+from tf_rdmabatch.launch.ssh import Access
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``tf-rdmabatch check``."""
     parser.description = (
         "Says which hosts of a job reach each other, over which transport and why that, and how "
-        "fast; and what is wrong. Run it in every task of a job, in place of the program: "
-        "TF_CONFIG says which task it is, and the chief shows the result. Status 0: all reach each "
-        "other; 1: something is wrong."
+        "fast; and what is wrong. Give it the hosts, or run it in every task of a job in place of "
+        "the program: TF_CONFIG, Slurm or Kubernetes says which task it is, and the chief shows "
+        "the result. Status 0: all reach each other; 1: something is wrong."
+    )
+    parser.add_argument(
+        "--hosts",
+        metavar="FILE",
+        help="a hostfile, or names with commas, as of `tf-rdmabatch launch`: starts a task on each",
+    )
+    parser.add_argument(
+        "--ssh", default="ssh", metavar="COMMAND", help="ssh, and options of it; default: ssh"
+    )
+    parser.add_argument(
+        "--python",
+        default=sys.executable,
+        metavar="PATH",
+        help="with --hosts: the Python there; default: the same path as here",
+    )
+    parser.add_argument(
+        "--port",
+        type=int,
+        default=FIRST_PORT,
+        help="with --hosts: at which each listens; default: %(default)s",
     )
     parser.add_argument(
         "--cluster",
@@ -72,6 +98,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json", metavar="FILE", help="write all that was found; - prints it instead of tables"
     )
+    # What --hosts has tasks told.
+    parser.add_argument("--names", help=argparse.SUPPRESS)
+    parser.add_argument("--token-from-input", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw heat maps")
     parser.set_defaults(run=run)
 
@@ -83,18 +112,48 @@ def run(options: argparse.Namespace) -> int:
     if "TF_RDMABATCH_LOG_LEVEL" not in os.environ:
         # The connections that are tried break, one after the other.
         _logs.LOGGER.setLevel(logging.CRITICAL)
-    if (options.cluster is None) != (options.task is None):
-        raise CommandError("--cluster and --task belong together", status=2)
-    if options.cluster is None:
-        role = from_tf_config()
-    else:
-        role = from_addresses(options.cluster.split(","), options.task)
+    if options.hosts is not None:
+        return show(_over_hosts(options), options)
+    if options.token_from_input:
+        _take_token()
+    role = _role(options)
     with Agent(role.own, None, options.transport) as agent:
         _warn_of_loopback(role, agent)
         if role.index == 0:
             return show(_lead(role, options), options)
         _follow(role, agent, options)
     return 0
+
+
+def _role(options: argparse.Namespace) -> Role:
+    if (options.cluster is None) != (options.task is None):
+        raise CommandError("--cluster and --task belong together", status=2)
+    if options.cluster is None:
+        return from_environment()
+    names = None if options.names is None else options.names.split(",")
+    return from_addresses(options.cluster.split(","), names, options.task)
+
+
+def _over_hosts(options: argparse.Namespace) -> Result:
+    if options.cluster is not None:
+        raise CommandError("--hosts starts the tasks; --cluster is for one of them", status=2)
+    arguments = ["--transport", options.transport]
+    for name in ("wait", "timeout", "seconds"):
+        arguments += [f"--{name}", str(getattr(options, name))]
+    access = Access(shlex.split(options.ssh), options.python, str(Path.cwd()))
+    return check_hosts(read_hosts(options.hosts), access, options.port, arguments)
+
+
+def _take_token() -> None:
+    """Read the token, and end this process when the input ends, with the connection."""
+    os.environ["TF_RDMABATCH_TOKEN"] = sys.stdin.readline().strip()
+
+    def follow() -> None:
+        while sys.stdin.readline():
+            pass
+        os._exit(1)
+
+    threading.Thread(target=follow, name="input", daemon=True).start()
 
 
 def show(result: Result, options: argparse.Namespace) -> int:

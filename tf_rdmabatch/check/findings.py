@@ -38,7 +38,11 @@ def _unreachable(result: Result) -> Iterable[str]:
     lead = result.tasks[0].name
     failed = {key: pair for key, pair in result.pairs.items() if pair.kind}
     for name, (kind, detail) in result.missing.items():
-        failed.setdefault((lead, name), Pair(lead, name, kind, detail))
+        if kind != "start":
+            failed.setdefault((lead, name), Pair(lead, name, kind, detail))
+            continue
+        yield f"{name} at {addresses[name]} could not take part: {detail}"
+        failed = {key: pair for key, pair in failed.items() if name not in key}
 
     def sentence(pairs: Sequence[Pair], subject: str) -> str:
         pair = pairs[0]

@@ -78,6 +78,7 @@ KINDS = {
         "other task",
         "another task of the job listens at {address}: two have one address, or they are mixed up",
     ),
+    "start": Kind("not started", "the task could not be started there"),
     "lost": Kind("lost", "the connection with {address} broke"),
 }
 
