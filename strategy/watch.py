@@ -71,7 +71,7 @@ def greeted(address: str, timeout: float) -> Iterator[socket.socket]:
         Nobody listens there.
     """
     deadline = time.monotonic() + timeout
-    with _host_errors():
+    with host_errors():
         try:
             connection = socket.create_connection(
                 split_address(address), timeout=min(timeout, _HOST_SECONDS)
@@ -79,7 +79,7 @@ def greeted(address: str, timeout: float) -> Iterator[socket.socket]:
         except TimeoutError as error:
             raise HostUnreachableError(errno.ETIMEDOUT, "Connection timed out") from error
         with connection:
-            _keep_alive(connection)
+            keep_alive(connection)
             connection.settimeout(max(0.01, deadline - time.monotonic()))
             if not connection.recv(1):
                 raise ConnectionError("it ended the connection")
@@ -89,7 +89,7 @@ def greeted(address: str, timeout: float) -> Iterator[socket.socket]:
 def _hold(connection: socket.socket, seconds: float) -> None:
     """Wait, or return early where the peer ends the connection; errors as of `greeted`."""
     deadline = time.monotonic() + seconds
-    with contextlib.suppress(TimeoutError, ConnectionError), _host_errors():
+    with contextlib.suppress(TimeoutError, ConnectionError), host_errors():
         while (left := deadline - time.monotonic()) > 0:
             connection.settimeout(left)
             if not connection.recv(4096):
@@ -97,7 +97,8 @@ def _hold(connection: socket.socket, seconds: float) -> None:
 
 
 @contextlib.contextmanager
-def _host_errors() -> Iterator[None]:
+def host_errors() -> Iterator[None]:
+    """Raise what tells that a peer's kernel does not answer as `HostUnreachableError`."""
     try:
         yield
     except OSError as error:
@@ -106,7 +107,8 @@ def _host_errors() -> Iterator[None]:
         raise
 
 
-def _keep_alive(connection: socket.socket) -> None:
+def keep_alive(connection: socket.socket) -> None:
+    """Have a connection end when the peer's host is gone, in some two seconds."""
     # This host's kernel can be too busy to answer itself, and knows when a process of it ends.
     if connection.getpeername()[0] == connection.getsockname()[0]:
         return
