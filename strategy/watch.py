@@ -19,6 +19,7 @@ import logging
 import os
 import socket
 import stat
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -26,10 +27,17 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from tf_rdmabatch.strategy import _tensorflow as private
+
 LOGGER = logging.getLogger("tf_rdmabatch")
 # Seconds between two questions to a task.
 _INTERVAL = 2.0
 _PAUSE = 0.1
+# To a host that is lost: how long to wait for it, and how often to end what waits for it.
+_LOST_HOST_SECONDS = 0.5
+_LOST_INTERVAL = 0.25
+# As the kernel writes a socket's state.
+_SYN_SENT = "02"
 # Seconds in which a host answers, whatever its processes do. A lost packet is sent again after one.
 _HOST_SECONDS = 2.5
 # As the engine's: a host that vanishes is noticed at the second question that it does not answer.
@@ -58,8 +66,19 @@ class HostUnreachableError(OSError):
 
 
 @contextlib.contextmanager
-def greeted(address: str, timeout: float) -> Iterator[socket.socket]:
+def greeted(
+    address: str, timeout: float, host_timeout: float = _HOST_SECONDS
+) -> Iterator[socket.socket]:
     """Yield a connection once the TensorFlow server at an address has greeted over it.
+
+    Parameters
+    ----------
+    address
+        Of the server.
+    timeout
+        Seconds for the greeting.
+    host_timeout
+        Seconds for the kernel of its host to answer.
 
     Raises
     ------
@@ -74,7 +93,7 @@ def greeted(address: str, timeout: float) -> Iterator[socket.socket]:
     with host_errors():
         try:
             connection = socket.create_connection(
-                split_address(address), timeout=min(timeout, _HOST_SECONDS)
+                split_address(address), timeout=min(timeout, host_timeout)
             )
         except TimeoutError as error:
             raise HostUnreachableError(errno.ETIMEDOUT, "Connection timed out") from error
@@ -213,16 +232,39 @@ def run_while_up(function: Callable[[], object], tasks: Mapping[str, str], timeo
 def cut_connections(address: str) -> int:
     """End this process's TCP connections to an address and return their number.
 
-    What uses them finds them ended by the peer.
+    What uses them finds them ended by the peer. Those that are being made end too: TensorFlow would
+    wait 20 s for a host that is not there.
     """
     host, port = split_address(address)
     with contextlib.suppress(OSError):
         peers = {_normal(info[4][0]) for info in socket.getaddrinfo(host, port)}
-        return sum(_cut(int(entry.name), peers, port) for entry in Path("/proc/self/fd").iterdir())
+        waiting = _connecting_sockets(port)
+        return sum(
+            _cut(int(entry.name), peers, port, waiting) for entry in Path("/proc/self/fd").iterdir()
+        )
     return 0
 
 
-def _cut(descriptor: int, hosts: set[str], port: int) -> bool:
+def _connecting_sockets(port: int) -> dict[int, str]:
+    """Return the peers of sockets that have asked for a connection to a port, by inode."""
+    found = {}
+    for name in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/self/net/{name}").read_text().splitlines()[1:]:
+                words = line.split()
+                host, _, number = words[2].partition(":")
+                if int(number, 16) == port and words[3] == _SYN_SENT:
+                    found[int(words[9])] = _normal(_kernel_address(host))
+    return found
+
+
+def _kernel_address(text: str) -> str:
+    """Return an address that the kernel writes as words in the order of this processor."""
+    words = [int(text[i : i + 8], 16).to_bytes(4, sys.byteorder) for i in range(0, len(text), 8)]
+    return str(ipaddress.ip_address(b"".join(words)))
+
+
+def _cut(descriptor: int, hosts: set[str], port: int, waiting: Mapping[int, str]) -> bool:
     """Shut a descriptor's connection down if it leads to that port of one of the hosts."""
     try:
         # A copy, since the number may be another file's at any time.
@@ -230,14 +272,16 @@ def _cut(descriptor: int, hosts: set[str], port: int) -> bool:
     except OSError:
         return False
     try:
-        if not stat.S_ISSOCK(os.fstat(copy).st_mode):
+        status = os.fstat(copy)
+        if not stat.S_ISSOCK(status.st_mode):
             return False
         with socket.socket(fileno=os.dup(copy)) as connection:
             if connection.family not in (socket.AF_INET, socket.AF_INET6):
                 return False
-            peer = connection.getpeername()
-            if peer[1] != port or _normal(peer[0]) not in hosts:
-                return False
+            if waiting.get(status.st_ino) not in hosts:
+                peer = connection.getpeername()
+                if peer[1] != port or _normal(peer[0]) not in hosts:
+                    return False
             connection.shutdown(socket.SHUT_RDWR)
             return True
     except OSError:
@@ -281,7 +325,8 @@ class Watch:
         lost = False
         while not self._stopped.is_set():
             try:
-                with greeted(address, self._timeout) as connection:
+                patience = _LOST_HOST_SECONDS if lost else _HOST_SECONDS
+                with greeted(address, self._timeout, patience) as connection:
                     lost = False
                     _hold(connection, _INTERVAL)
                 self._stopped.wait(_PAUSE)
@@ -294,11 +339,14 @@ class Watch:
                 reason = f"it has ended ({error})"
             if self._stopped.is_set():
                 return
+            private.keep_functions(True)
             cut_connections(address)
             if not lost:
                 LOGGER.error("%s at %s is lost: %s", name, address, reason)
             lost = True
-            self._stopped.wait(_INTERVAL)
+            deadline = time.monotonic() + _INTERVAL
+            while time.monotonic() < deadline and not self._stopped.wait(_LOST_INTERVAL):
+                cut_connections(address)
 
 
 _current: Watch | None = None
@@ -309,4 +357,5 @@ def watch(tasks: Mapping[str, str], timeout: float) -> None:
     global _current  # noqa: PLW0603
     if _current is not None:
         _current.stop()
+    private.keep_functions(False)
     _current = Watch(tasks, timeout)

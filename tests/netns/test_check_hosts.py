@@ -60,6 +60,7 @@ def test_slow_link(make_network: MakeNetwork) -> None:
     assert pairs["0", "2"]["gb_per_s"] > 0.01
 
 
+@pytest.mark.netem
 @pytest.mark.usefixtures("delays")
 def test_far_host(make_network: MakeNetwork) -> None:
     network = make_network(NAMES)

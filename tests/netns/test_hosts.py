@@ -103,6 +103,7 @@ def runs(pid: int) -> bool:
     return state not in "XZ"
 
 
+@pytest.mark.netem
 @pytest.mark.usefixtures("delays")
 def test_delay(make_network: MakeNetwork) -> None:
     network = make_network(["near", "far"])
