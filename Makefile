@@ -65,16 +65,16 @@ test-models:
 test-package:
 	tests/package/run $(PYTHON)
 
-$(SANITIZERS:%=sanitize-%): sanitize-%: .venv/installed
+$(SANITIZERS:%=build-%) build-fuzz: build-%: .venv/installed
 	cmake --preset $* >/dev/null
 	cmake --build --preset $*
+
+$(SANITIZERS:%=sanitize-%): sanitize-%: build-%
 	ctest --preset $*
 
 sanitize: $(SANITIZERS:%=sanitize-%)
 
-fuzz: .venv/installed
-	cmake --preset fuzz >/dev/null
-	cmake --build --preset fuzz
+fuzz: build-fuzz
 	tests/fuzz/run build/fuzz/tests $(FUZZ_SECONDS)
 
 lint: build

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tf_rdmabatch import _core
 from tf_rdmabatch.ops._library import library
+from tf_rdmabatch.transports import Transport, as_rules
 
 # Its threads may not outlive the libraries that they run in.
 atexit.register(_core.stop_task)
@@ -33,7 +34,8 @@ def configure(
     token: str,
     listen: str = "127.0.0.1:0",
     *,
-    transport: str = "auto",
+    transport: Transport = None,
+    ports: str = "",
     slots: int = 64,
     slot_bytes: int = 64 << 10,
     threads: int = 2,
@@ -55,7 +57,13 @@ def configure(
     listen
         Address at which peers find it, ``"ip:port"``; port 0 takes a free one.
     transport
-        ``"auto"``, ``"shm"`` or ``"verbs"``.
+        ``"auto"``, ``"shm"``, ``"verbs"`` or ``"tcp"``, or a mapping from peers to these:
+        ``{"ps:1": "tcp", "*": "auto"}``. None is what TF_RDMABATCH_TRANSPORT says in the process's
+        environment, and ``"auto"`` without it.
+    ports
+        The range that a free port is taken from, ``"20000-20100"``, by this and by what the
+        transport listens at. Nothing is what TF_RDMABATCH_PORTS says in the process's environment,
+        and any port without it.
     slots, slot_bytes
         What each connection receives into: a multiple of 64 slots, and their size in bytes.
     threads
@@ -83,14 +91,15 @@ def configure(
     tf.errors.InvalidArgumentError
         An option is wrong.
     tf.errors.AlreadyExistsError
-        The port is in use.
+        The port is in use, or all of `ports` are.
     """
     return settled(
         library.rdmabatch_configure(
             task=name,
             token=token,
             listen=listen,
-            transport=transport,
+            transport=as_rules(transport),
+            ports=ports,
             slots=slots,
             slot_bytes=slot_bytes,
             threads=threads,
@@ -131,6 +140,12 @@ def connect(peers: Mapping[str, Any], timeout: float = 60.0) -> Any:
             timeout=timeout,
         )
     )
+
+
+def software() -> dict[str, str]:
+    """Return what the current device's process is: ``"host"``, and versions of programs by name."""
+    rows = library.rdmabatch_software().numpy()
+    return {name.decode(): value.decode() for name, value in rows}
 
 
 def stats() -> dict[str, int]:
@@ -236,12 +251,13 @@ def updated(variables: Sequence[Any], step: Any) -> Any:
 
 
 def transports() -> dict[str, str]:
-    """Return what carries each connection that the task in the current device's process made.
+    """Return what carries each connection of the task in the current device's process.
 
     Returns
     -------
     dict
-        By the peer's name the transport, and why it was picked: ``"shm (first choice)"``.
+        By the peer's name the transport, and why it was picked: ``"shm (first choice)"``,
+        ``"tcp (shm: the peer is on another host; verbs: no RDMA device)"``.
     """
     peers, picked = library.rdmabatch_transports()
     return {

@@ -28,9 +28,18 @@ def explain_task_errors(task: str, address: str) -> Iterator[None]:
         if "Op type not registered" not in error.message:
             raise
         raise RuntimeError(
-            f"{task} at {address} is a TensorFlow server without tf_rdmabatch: start it with "
-            "tf_rdmabatch.serve(), or `python -m tf_rdmabatch serve`"
+            f"{task} at {address} is a TensorFlow server without tf_rdmabatch, or with an older "
+            "version: start it with tf_rdmabatch.serve(), or `python -m tf_rdmabatch serve`, of "
+            "the version that is installed here"
         ) from error
+    except tf.errors.OpError as error:
+        message = f"the engine of {task} at {address}: {error.message}"
+        if "Cannot assign requested address" in error.message:
+            message += (
+                f". {address} has to be an address of the host that runs {task}: is its place in "
+                "the cluster, or the index of the task, that of another one?"
+            )
+        raise type(error)(error.node_def, error.op, message) from error
 
 
 @contextlib.contextmanager

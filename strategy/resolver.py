@@ -8,6 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_rdmabatch.strategy.addresses import check_distinct
+
 HOW_TO_START = (
     "start the job with `tf-rdmabatch launch`, or set TF_CONFIG in each process, or pass a "
     "tf.distribute.cluster_resolver.ClusterResolver"
@@ -20,7 +22,7 @@ def find_resolver(resolver: Any = None) -> Any:
     Raises
     ------
     ValueError
-        There is neither, or TF_CONFIG cannot be read.
+        There is neither, or TF_CONFIG cannot be read, or two tasks have one address.
     """
     if resolver is None:
         text = os.environ.get("TF_CONFIG")
@@ -39,6 +41,7 @@ def find_resolver(resolver: Any = None) -> Any:
                 f"the cluster has no {job} task, it has {sorted(jobs) or 'none at all'}: it needs "
                 f"at least one worker and one ps; {HOW_TO_START}"
             )
+    check_distinct(jobs)
     unknown = set(jobs) - {"worker", "ps", "chief", "evaluator"}
     if unknown:
         raise ValueError(

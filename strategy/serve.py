@@ -13,18 +13,19 @@ import tensorflow as tf
 from tf_rdmabatch import _logs
 from tf_rdmabatch import ops as _ops  # noqa: F401  The server runs the library's ops.
 from tf_rdmabatch.cli import CommandError
+from tf_rdmabatch.strategy.addresses import split_address
 from tf_rdmabatch.strategy.resolver import find_resolver, require_server
 from tf_rdmabatch.strategy.watch import (
     HostUnreachableError,
     cut_connections,
     host_errors,
     keep_alive,
-    split_address,
 )
 
 LOGGER = logging.getLogger("tf_rdmabatch")
-# Seconds between attempts to reach a chief.
+# Seconds between attempts to reach a chief, and between lines about one that has not come yet.
 _INTERVAL = 0.5
+_PATIENCE = 30.0
 
 
 def serve(
@@ -84,11 +85,16 @@ def serve(
 def _wait_for_end(chief: str, linger: float, start_timeout: float | None) -> None:
     """Return when nobody has listened at the chief's address for some time, after somebody did."""
     deadline = time.monotonic() + (float("inf") if start_timeout is None else start_timeout)
+    warn_at = time.monotonic() + _PATIENCE
     came = False
     while time.monotonic() < deadline:
-        if _follow(chief):
+        missing = _follow(chief)
+        if missing is None:
             came = True
-            deadline = time.monotonic() + linger
+            deadline, warn_at = time.monotonic() + linger, float("inf")
+        elif time.monotonic() >= warn_at:
+            LOGGER.warning("waiting for the chief at %s (%s)", chief, missing)
+            warn_at = time.monotonic() + _PATIENCE
         time.sleep(_INTERVAL)
     if not came:
         raise TimeoutError(
@@ -98,12 +104,12 @@ def _wait_for_end(chief: str, linger: float, start_timeout: float | None) -> Non
     LOGGER.info("the chief at %s has ended", chief)
 
 
-def _follow(chief: str) -> bool:
-    """Return whether a connection to the chief was possible, after it has ended."""
+def _follow(chief: str) -> OSError | None:
+    """Return None once a connection to the chief has ended, or why there was none."""
     try:
         connection = socket.create_connection(split_address(chief), timeout=5)
-    except OSError:
-        return False
+    except OSError as error:
+        return error
     with connection:
         connection.settimeout(None)
         keep_alive(connection)
@@ -118,7 +124,7 @@ def _follow(chief: str) -> bool:
             cut_connections(chief)
         except OSError:
             pass
-    return True
+    return None
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

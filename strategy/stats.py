@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +13,9 @@ _WORKER = ("pull", "compute", "push", "wait", "idle")
 _SERVER = ("publish", "collect", "update", "wait", "idle")
 
 
-def task_stats(job: str, values: Mapping[str, int]) -> dict[str, float]:
+def task_stats(
+    job: str, values: Mapping[str, int], transports: Mapping[str, str]
+) -> dict[str, Any]:
     """Return what `ParameterServerStrategy.stats` says of a task.
 
     Parameters
@@ -21,8 +24,10 @@ def task_stats(job: str, values: Mapping[str, int]) -> dict[str, float]:
         ``"worker"`` or ``"ps"``.
     values
         What `tf_rdmabatch.ops.stats` returned there.
+    transports
+        What `tf_rdmabatch.ops.transports` returned there.
     """
-    stats: dict[str, float] = {
+    stats: dict[str, Any] = {
         # Pulls are reads of the server's memory, with or without a copy, and no messages.
         "bytes_sent": values["bytes_sent"] + values["bytes_written"],
         "bytes_received": values["bytes_received"] + values["bytes_read"] + values["bytes_viewed"],
@@ -33,7 +38,8 @@ def task_stats(job: str, values: Mapping[str, int]) -> dict[str, float]:
         stats["micro_steps"] = values["micro_steps"]
         stats["block_bytes"] = values["tuned_block_bytes"]
     phases = _WORKER if job == "worker" else _SERVER
-    return stats | {f"{phase}_s": values[f"{phase}_ns"] / 1e9 for phase in phases}
+    stats |= {f"{phase}_s": values[f"{phase}_ns"] / 1e9 for phase in phases}
+    return stats | {"transports": {peer: how.split()[0] for peer, how in transports.items()}}
 
 
 def step_seconds(rounds: npt.NDArray[np.void]) -> npt.NDArray[np.float64]:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import logging
 import numbers
-import os
-import secrets
-import socket
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -14,14 +11,16 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from tf_rdmabatch import _core, _logs, ops
+from tf_rdmabatch import _logs, ops
 from tf_rdmabatch.strategy import _tensorflow as private
+from tf_rdmabatch.strategy.addresses import check_resolved
 from tf_rdmabatch.strategy.describe import describe_job
-from tf_rdmabatch.strategy.errors import explain_task_errors
+from tf_rdmabatch.strategy.engines import EngineSettings, check_rules, start_engines
 from tf_rdmabatch.strategy.extended import SynchronousExtended
 from tf_rdmabatch.strategy.resolver import find_resolver, require_chief, task_addresses
 from tf_rdmabatch.strategy.stats import task_stats
-from tf_rdmabatch.strategy.watch import run_while_up, split_address, wait_for_tasks, watch
+from tf_rdmabatch.strategy.watch import run_while_up, wait_for_tasks, watch
+from tf_rdmabatch.transports import Transport
 
 LOGGER = logging.getLogger("tf_rdmabatch")
 # Virtual replicas of each worker, where nothing else is said.
@@ -52,7 +51,16 @@ class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: i
         Into how many micro-batches each batch is cut. None is 2 for each worker. More let work move
         between workers in smaller steps.
     transport
-        ``"auto"``, ``"shm"`` or ``"verbs"``.
+        ``"auto"``: shared memory between tasks of one host that share it, ``"verbs"`` where both
+        hosts have an RDMA device and reach each other with it, else ``"tcp"``; one that fails to
+        connect is left for the next, with a warning. A name, such as ``"tcp"``, for all
+        connections; a mapping for those of some tasks, by task, job or ``"*"``:
+        ``{"/job:ps/task:1": "tcp", "worker": "auto", "*": "verbs"}``. None is what the environment
+        variable TF_RDMABATCH_TRANSPORT says (``tcp``, ``ps:1=tcp,*=auto``), else ``"auto"``.
+    ports
+        The range of ports that the tasks' engines listen at, ``"20000-20100"``, for firewalls. None
+        is what TF_RDMABATCH_PORTS says in this process's environment, or in the task's; without it
+        they take any free ports.
     block_size
         Bytes that a gradient is cut into to travel. None is as much as a message slot holds.
         ``"auto"``: each worker tries what fits into a slot, in its first rounds, keeps what makes
@@ -83,7 +91,8 @@ class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: i
         *,
         consistency: str = "bsp",
         num_virtual_replicas: int | None = None,
-        transport: str = "auto",
+        transport: Transport = None,
+        ports: str | None = None,
         block_size: int | str | None = None,
         confirm: str = "batch",
         start_timeout: float = 300.0,
@@ -93,7 +102,8 @@ class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: i
             raise ValueError(f"consistency is 'bsp' or 'asp', not {consistency!r}")
         if confirm not in ("batch", "each"):
             raise ValueError(f"confirm is 'batch' or 'each', not {confirm!r}")
-        _check_options(num_virtual_replicas, transport, block_size)
+        _check_options(num_virtual_replicas, block_size)
+        settings = EngineSettings.of(transport, ports, confirm, block_size == "auto")
         if start_timeout <= 0 or task_timeout <= 0:
             raise ValueError("start_timeout and task_timeout are positive numbers of seconds")
         resolver = find_resolver(cluster_resolver)
@@ -103,6 +113,7 @@ class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: i
         if consistency == "asp":
             super().__init__(resolver, variable_partitioner)
             return
+        check_rules(settings.transport, task_addresses(resolver))
         workers = resolver.cluster_spec().num_tasks("worker")
         replicas = (
             REPLICAS_PER_WORKER * workers if num_virtual_replicas is None else num_virtual_replicas
@@ -116,7 +127,7 @@ class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: i
         self._should_use_with_coordinator = False
         self._canonicalize_devices = False
         self._is_parameter_server_strategy_v2 = True
-        self._start_engines(transport, block_size, confirm)
+        self._start_engines(settings, block_size)
         extended.start()
 
     @property
@@ -137,40 +148,20 @@ class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: i
         start_timeout, task_timeout = self._timeouts
         tasks = task_addresses(self._cluster_resolver)
         wait_for_tasks(tasks, start_timeout)
+        check_resolved(tasks)
         watch(tasks, task_timeout)
         connect = super()._connect_to_cluster
         run_while_up(lambda: connect(coordinator_name), tasks, task_timeout)
 
-    def _start_engines(self, transport: str, block_size: int | str | None, confirm: str) -> None:
+    def _start_engines(self, settings: EngineSettings, block_size: int | str | None) -> None:
         _logs.show()
         extended = self.extended
-        spec = self._cluster_resolver.cluster_spec()
-        token = os.environ.get("TF_RDMABATCH_TOKEN") or secrets.token_hex(16)
-        tune = block_size == "auto"
-        extended.parameters.block_bytes = -1 if tune else int(block_size or 0)
-        addresses: dict[str, Any] = {}
-        connections: dict[tuple[str, str], str] = {}
-        for job, devices in (("ps", extended.server_devices), ("worker", extended.worker_cpus)):
-            for i, device in enumerate(devices):
-                address = spec.task_address(job, i)
-                with tf.device(device), explain_task_errors(f"{job}:{i}", address):
-                    started = ops.configure(
-                        f"{job}:{i}",
-                        token,
-                        _listen_address(address),
-                        transport=transport,
-                        contributor=i,
-                        confirm=confirm,
-                        tune_blocks=tune,
-                    )
-                    if job == "ps":
-                        addresses[f"{job}:{i}"] = started
-                    else:
-                        ops.connect(addresses)
-                        for peer, choice in ops.transports().items():
-                            connections[f"{job}:{i}", peer] = choice
-        tasks = {f"{job}:{i}": spec.task_address(job, i) for job, i, _ in self._tasks()}
-        LOGGER.info("%s", describe_job(tasks, connections, self.num_replicas_in_sync, block_size))
+        extended.parameters.block_bytes = -1 if settings.tune_blocks else int(block_size or 0)
+        tasks = task_addresses(self._cluster_resolver)
+        devices = {f"{job}:{i}": device for job, i, device in self._tasks()}
+        connections = start_engines(tasks, {name: devices[name] for name in tasks}, settings)
+        named = {name: tasks[name] for name in devices}
+        LOGGER.info("%s", describe_job(named, connections, self.num_replicas_in_sync, block_size))
 
     def _tasks(self) -> Iterator[tuple[str, int, str]]:
         """Yield job, index and device of each task that has an engine."""
@@ -181,7 +172,7 @@ class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: i
             for i, device in enumerate(devices):
                 yield job, i, device
 
-    def stats(self) -> dict[str, dict[str, float]]:
+    def stats(self) -> dict[str, dict[str, Any]]:
         """Return what each task has done since the strategy was created.
 
         Returns
@@ -200,7 +191,8 @@ class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: i
               ``push_s`` (from then on), of a server ``publish_s``, ``collect_s`` and ``update_s``;
             - ``wait_s``: seconds blocked in a round by others: until variables were published,
               until there was room for a push, until gradients had arrived. No part of the above;
-            - ``idle_s``: seconds between rounds: for the others' ends, and for the chief.
+            - ``idle_s``: seconds between rounds: for the others' ends, and for the chief;
+            - ``transports``: a dict of what carries its connections, by the peer's name: ``"shm"``.
 
         Raises
         ------
@@ -210,7 +202,9 @@ class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: i
             A task was lost.
         """
         return {
-            f"{job}:{i}": task_stats(job, self._ask(device, ops.stats))
+            f"{job}:{i}": task_stats(
+                job, self._ask(device, ops.stats), self._ask(device, ops.transports)
+            )
             for job, i, device in self._tasks()
         }
 
@@ -306,18 +300,11 @@ class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: i
             return super().run(private.python_function(fn), args, kwargs, options)
 
 
-def _check_options(
-    num_virtual_replicas: int | None, transport: str, block_size: int | str | None
-) -> None:
+def _check_options(num_virtual_replicas: int | None, block_size: int | str | None) -> None:
     if num_virtual_replicas is not None and not _is_count(num_virtual_replicas, 1):
         raise ValueError(
             "num_virtual_replicas is the number of parts that a batch is cut into, from 1, not "
             f"{num_virtual_replicas!r}"
-        )
-    known = ["auto", *(name for name, *_ in _core.transports())]
-    if transport not in known:
-        raise ValueError(
-            f"the transport {transport!r} is not known: it is one of {', '.join(map(repr, known))}"
         )
     if block_size not in (None, "auto") and not _is_count(block_size, _LEAST_BLOCK, _LARGEST_BLOCK):
         raise ValueError(
@@ -328,9 +315,3 @@ def _check_options(
 
 def _is_count(value: Any, least: int, most: float = float("inf")) -> bool:
     return isinstance(value, numbers.Integral) and least <= int(value) <= most
-
-
-def _listen_address(address: str) -> str:
-    """Return where the engine of the task with that server listens: a free port of its host."""
-    host, _ = split_address(address)
-    return f"{socket.gethostbyname(host)}:0"

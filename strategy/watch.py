@@ -28,6 +28,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from tf_rdmabatch.strategy import _tensorflow as private
+from tf_rdmabatch.strategy.addresses import split_address
 
 LOGGER = logging.getLogger("tf_rdmabatch")
 # Seconds between two questions to a task.
@@ -53,12 +54,6 @@ _KEEP_ALIVE = {
 _START_ANSWER = 2.0
 _START_INTERVAL = 0.2
 _START_LOG_INTERVAL = 10.0
-
-
-def split_address(address: str) -> tuple[str, int]:
-    """Return host and port of ``"host:port"``, in which an IPv6 host has brackets."""
-    host, _, port = address.rpartition(":")
-    return host.strip("[]"), int(port)
 
 
 class HostUnreachableError(OSError):
@@ -160,8 +155,10 @@ def wait_for_tasks(tasks: Mapping[str, str], timeout: float) -> None:
             try:
                 with greeted(address, _START_ANSWER):
                     del waiting[name]
+            except socket.gaierror as error:
+                reasons[name] = f"that name does not resolve here: {error.strerror}"
             except OSError as error:
-                reasons[name] = error
+                reasons[name] = str(error)
         if not waiting:
             return
         missing = ", ".join(f"{n} at {a} ({reasons[n]})" for n, a in waiting.items())

@@ -62,17 +62,17 @@ def pair(
 ) -> tuple[Engine, Engine, Connection]:
     """Return a listening engine, one that connected to it, and the connection."""
     server, client = make_engine("server"), make_engine("client")
-    connection = client.connect(server.listen(), timeout=10)
+    connection = client.connect(server.listen(), timeout=60)
     until(lambda: len(server.connections) == 1)
     return server, client, connection
 
 
 @pytest.fixture
 def until() -> Callable[[Callable[[], bool]], None]:
-    """Return a function that waits until a condition holds, at most 5 s."""
+    """Return a function that waits until a condition holds, at most a minute."""
 
     def wait(condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 60
         while not condition():
             assert time.monotonic() < deadline, "it did not happen in time"
             time.sleep(0.005)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import getpass
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -51,6 +52,19 @@ def cluster(folder: Path) -> Iterator[Cluster]:
     finally:
         server.terminate()
         server.wait(timeout=10)
+
+
+def ports_in_a_row(count: int) -> int:
+    """Return the first of some ports that nobody has, below those that connections are given."""
+    while True:
+        first = random.randrange(15000, 30000)
+        with contextlib.ExitStack() as stack:
+            try:
+                for port in range(first, first + count):
+                    stack.enter_context(socket.socket()).bind(("", port))
+            except OSError:
+                continue
+            return first
 
 
 def _server_config(folder: Path, port: int) -> str:

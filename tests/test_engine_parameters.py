@@ -39,10 +39,10 @@ def test_rounds_of_every_dtype(pair: Pair, dtype: str) -> None:
         for contributor in range(2):
             value = np.full((7, 11), step + contributor, parameter.dtype)
             parameter.push(value, step, contributor)
-        total = served.collect(timeout=5)
+        total = served.collect(timeout=60)
         assert (total == 2 * step + 1).all()
         assert served.publish(total) == step + 1
-        pulled = parameter.pull(step + 1, timeout=5)
+        pulled = parameter.pull(step + 1, timeout=60)
         assert pulled.dtype == parameter.dtype
         assert (pulled == total).all()
         assert parameter.version == served.version == step + 1
@@ -59,7 +59,7 @@ def test_the_published_memory_is_updated_in_place(pair: Pair) -> None:
     assert np.array_equal(landing, initial)
     served.array[:] *= 2
     assert served.publish() == 2
-    parameter.wait_version(2, timeout=5)
+    parameter.wait_version(2, timeout=60)
     assert np.array_equal(parameter.pull(2), 2 * initial)
 
 
@@ -67,7 +67,7 @@ def test_a_parameter_may_be_opened_before_it_is_served(pair: Pair) -> None:
     server, _, connection = pair
     late = threading.Timer(0.2, server.serve, ("late", np.full(3, 5, np.int64)))
     late.start()
-    assert connection.parameter("late", timeout=5).pull().tolist() == [5, 5, 5]
+    assert connection.parameter("late", timeout=60).pull().tolist() == [5, 5, 5]
     late.join()
 
 
@@ -84,7 +84,7 @@ def test_waits_for_what_does_not_come_time_out(pair: Pair) -> None:
     with pytest.raises(DeadlineExceeded):
         served.collect(timeout=0.2)
     parameter.push(np.ones(4, np.float32), step=1)
-    assert served.collect(timeout=5).tolist() == [1, 1, 1, 1]
+    assert served.collect(timeout=60).tolist() == [1, 1, 1, 1]
 
 
 def test_asynchronous_contributions_are_added_as_they_come(pair: Pair) -> None:
@@ -108,11 +108,11 @@ def test_steps_of_the_past_and_steps_left_out_are_dropped(pair: Pair) -> None:
     parameter.push(np.full(4, 2, np.float32), step=3)
     parameter.push(np.full(4, 100, np.float32), step=1, contributor=1)
     parameter.push(np.full(4, 3, np.float32), step=3, contributor=1)
-    assert served.collect(3, timeout=5).tolist() == [5] * 4
+    assert served.collect(3, timeout=60).tolist() == [5] * 4
     parameter.push(np.full(4, 100, np.float32), step=2)
     for contributor in range(2):
         parameter.push(np.ones(4, np.float32), step=4, contributor=contributor)
-    assert served.collect(timeout=5).tolist() == [2] * 4
+    assert served.collect(timeout=60).tolist() == [2] * 4
     assert not connection.closed
 
 
@@ -134,7 +134,7 @@ def test_mismatches_are_one_clear_error(pair: Pair) -> None:
     with pytest.raises(ValueError, match="C order"):
         parameter.pull(out=np.zeros((3, 2), np.float32).T)
     parameter.push(np.ones((3, 2), np.float32).T, step=1)
-    assert (served.collect(timeout=5) == 1).all()
+    assert (served.collect(timeout=60) == 1).all()
 
 
 def test_serving_wrongly_is_one_clear_error(make_engine: MakeEngine) -> None:
@@ -169,7 +169,7 @@ def test_the_end_of_the_server_ends_the_waits_of_a_worker(pair: Pair) -> None:
     closing = threading.Timer(0.2, server.close)
     closing.start()
     with pytest.raises((PeerLost, ConnectionError), match="server"):
-        parameter.wait_version(2, timeout=5)
+        parameter.wait_version(2, timeout=60)
     closing.join()
     with pytest.raises(ConnectionError, match="server"):
-        parameter.pull(2, timeout=5)
+        parameter.pull(2, timeout=60)

@@ -30,7 +30,7 @@ def test_an_engine_needs_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
         Engine()
     monkeypatch.setenv("TF_RDMABATCH_TOKEN", "from the environment")
     with Engine() as server, Engine(token="from the environment") as client:
-        client.connect(server.listen(), timeout=10)
+        client.connect(server.listen(), timeout=60)
 
 
 @pytest.mark.parametrize(
@@ -56,26 +56,26 @@ def test_a_wrong_token_is_refused_on_both_sides(
     address = server.listen()
     with caplog.at_level(logging.WARNING, "tf_rdmabatch"):
         with pytest.raises(PermissionError, match=address):
-            stranger.connect(address, timeout=10)
+            stranger.connect(address, timeout=60)
         until(lambda: len(caplog.records) > 0)
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "refused 127.0.0.1" in caplog.text
     assert server.counters().refused == 1
     assert server.connections == []
-    make_engine().connect(address, timeout=10)
+    make_engine().connect(address, timeout=60)
 
 
 def test_a_peer_that_is_another_program_is_refused(pair: Pair, until: Until) -> None:
     server, _, connection = pair
     host, port = server.listen().rsplit(":", 1)
-    with socket.create_connection((host, int(port)), timeout=5) as browser:
+    with socket.create_connection((host, int(port)), timeout=60) as browser:
         browser.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         # Closed or reset, but no answer.
         with contextlib.suppress(ConnectionResetError):
             assert browser.recv(100) == b""
     until(lambda: server.counters().refused == 1)
     connection.send(b"still here")
-    assert server.receive(timeout=5).data == b"still here"
+    assert server.receive(timeout=60).data == b"still here"
 
 
 def test_a_port_in_use_is_one_error(make_engine: MakeEngine) -> None:
@@ -93,7 +93,7 @@ def test_a_listener_may_come_later(make_engine: MakeEngine) -> None:
     server = make_engine()
     late = threading.Timer(0.3, server.listen, (address,))
     late.start()
-    connection = make_engine().connect(address, timeout=10)
+    connection = make_engine().connect(address, timeout=60)
     late.join()
     assert not connection.closed
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ FILE = """
 # the head
 head    chief local address=10.0.0.1
 node1   ps=1 workers=2   # a server, too
-node2   workers=3 address=fd00::2 ssh=me@node2.example
+node2   workers=3 address=10.0.0.3 ssh=me@node2.example
 """
 
 
@@ -23,7 +24,19 @@ def test_lines() -> None:
     assert parse(FILE, "hosts") == [
         Host("head", "10.0.0.1", None, chief=True),
         Host("node1", "node1", "node1", workers=2, ps=1),
-        Host("node2", "fd00::2", "me@node2.example", workers=3),
+        Host("node2", "10.0.0.3", "me@node2.example", workers=3),
+    ]
+
+
+def test_the_file_that_is_documented(tmp_path: Path) -> None:
+    docs = Path(__file__).resolve().parents[1] / "docs" / "clusters.md"
+    (text,) = re.findall(r"```\n(# name .*?)```", docs.read_text(), re.DOTALL)
+    (tmp_path / "hosts").write_text(text)
+    hosts = read_hosts(str(tmp_path / "hosts"))
+    assert [(h.name, h.chief, h.ps, h.workers) for h in hosts] == [
+        ("head", True, 0, 0),
+        ("node1", False, 1, 1),
+        ("node2", False, 1, 2),
     ]
 
 
@@ -39,10 +52,10 @@ def test_lines() -> None:
         ("a workers=9999", "workers=9999 is not a number"),
         ("a ps=1 ps=2", "ps is given twice"),
         ("me@a", "'me@a' is not a host: write its name, and ssh=me@a"),
-        ("-oProxyCommand=x", "'-oProxyCommand=x' is not the name or address of a host"),
+        ("-oProxyCommand=x", "'-oProxyCommand=x' is not the name or IPv4 address of a host"),
         ("a ssh=-oProxyCommand=x", "ssh=-oProxyCommand=x is not [USER@]NAME"),
         ("a ssh=", "ssh= is not [USER@]NAME"),
-        ("a address=a:b", "address=a:b is neither a name nor an IP address"),
+        ("a address=fd00::1", "address=fd00::1 is neither a name nor an IPv4 address"),
         ("a address=", "address= is neither"),
         ("a local ssh=b", "local is for the host that needs no ssh"),
         ("node", "node is already in line 1: a host has one line, with all its tasks"),
@@ -107,7 +120,7 @@ def test_tasks_of_a_file() -> None:
     assert names(tasks_of(parse(FILE, "hosts"), 100)) == {
         "head": ["chief:0 10.0.0.1:100"],
         "node1": ["ps:0 node1:101", "worker:0 node1:102", "worker:1 node1:103"],
-        "node2": [f"worker:{i} fd00::2:{102 + i}" for i in (2, 3, 4)],
+        "node2": [f"worker:{i} 10.0.0.3:{102 + i}" for i in (2, 3, 4)],
     }
 
 

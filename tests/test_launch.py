@@ -22,8 +22,10 @@ JOB = """
 import json, sys
 from tf_rdmabatch.cli import CommandError
 from tf_rdmabatch.launch.cluster import free_ports, lay_out, places_of
+from tf_rdmabatch.launch import job as jobs
 from tf_rdmabatch.launch.job import LocalJob
 programs = json.loads(sys.argv[1])
+jobs.CAUSE_SECONDS = programs.pop("cause:seconds", jobs.CAUSE_SECONDS)
 job = LocalJob()
 for task in lay_out(places_of(2, 1, "127.0.0.1"), free_ports(4)):
     command = [sys.executable, "-c", programs.get(task.name, "import time; time.sleep(60)")]
@@ -36,7 +38,7 @@ except CommandError as error:
 """
 
 
-def start(**programs: str) -> subprocess.Popen[str]:
+def start(**programs: str | float) -> subprocess.Popen[str]:
     named = {name.replace("_", ":"): program for name, program in programs.items()}
     return subprocess.Popen(
         [sys.executable, "-c", JOB, json.dumps(named)],
@@ -50,18 +52,18 @@ def start(**programs: str) -> subprocess.Popen[str]:
 def marker(request: pytest.FixtureRequest) -> Iterator[str]:
     name = f"# {request.node.name} {os.getpid()} {time.monotonic_ns()}"
     yield name
-    assert wait_until_gone(name, 5) == [], "processes were left behind"
+    assert wait_until_gone(name, 30) == [], "processes were left behind"
 
 
 def test_tasks_are_laid_out() -> None:
-    places = [("ps", "a"), ("worker", "a"), ("chief", "b"), ("worker", "fd00::1")]
+    places = [("ps", "a"), ("worker", "a"), ("chief", "b"), ("worker", "c")]
     tasks = lay_out(places, range(100, 104))
     assert [task.name for task in tasks] == ["ps:0", "worker:0", "chief:0", "worker:1"]
     config = json.loads(tasks[3].tf_config)
     assert config["task"] == {"type": "worker", "index": 1}
     assert config["cluster"] == {
         "ps": ["a:100"],
-        "worker": ["a:101", "[fd00::1]:103"],
+        "worker": ["a:101", "c:103"],
         "chief": ["b:102"],
     }
 
@@ -71,15 +73,27 @@ def test_free_ports_differ() -> None:
     assert len(set(ports)) == 50
 
 
-def test_lines_of_tasks_are_prefixed_and_the_script_ends_the_job(marker: str) -> None:
+def test_lines_of_tasks_are_prefixed_and_the_script_ends_the_job(
+    marker: str, tmp_path: Path
+) -> None:
+    def said(worker: int) -> str:
+        """Tell the script that a worker has said what it says, and sleep."""
+        path = str(tmp_path / f"worker{worker}")
+        return f"import pathlib, time; pathlib.Path({path!r}).touch(); time.sleep(60) {marker}"
+
     job = start(
-        chief_0="import time, sys; time.sleep(1); print('done'); print('bar\\r', file=sys.stderr)",
-        worker_0=f"print('one\\ntwo', flush=True); import time; time.sleep(60) {marker}",
+        chief_0=f"""
+import os, sys, time
+while len(os.listdir({str(tmp_path)!r})) < 2: time.sleep(0.05)
+print("done")
+print("bar\\r", file=sys.stderr)
+""",
+        worker_0=f"print('one\\ntwo', flush=True); {said(0)}",
         worker_1="import os, json; print(json.loads(os.environ['TF_CONFIG'])['task'], flush=True);"
-        f"import time; time.sleep(60) {marker}",
+        + said(1),
         ps_0=f"import time; time.sleep(60) {marker}",
     )
-    output, errors = job.communicate(timeout=30)
+    output, errors = job.communicate(timeout=60)
     assert job.returncode == 0
     assert sorted(output.splitlines()) == [
         "[worker:0] one",
@@ -114,17 +128,18 @@ def test_a_task_that_fails_ends_the_job(
         if name != task
     }
     job = start(**others, **{task: program})
-    _, errors = job.communicate(timeout=30)
+    _, errors = job.communicate(timeout=60)
     assert job.returncode == status
     assert shown in errors.split("error:", 1)[1]
 
 
 def test_the_cause_is_shown_rather_than_the_script_that_it_brought_down(marker: str) -> None:
     job = start(
-        chief_0=f"import time; time.sleep(0.3); raise RuntimeError('a worker is gone') {marker}",
-        worker_0=f"import time; time.sleep(0.5); raise MemoryError('too large') {marker}",
+        chief_0=f"raise RuntimeError('a worker is gone') {marker}",
+        worker_0=f"import time; time.sleep(1); raise MemoryError('too large') {marker}",
+        cause_seconds=60,
     )
-    _, errors = job.communicate(timeout=30)
+    _, errors = job.communicate(timeout=60)
     assert "MemoryError: too large" in errors.split("error:", 1)[1]
     assert job.returncode == 1
 
@@ -138,7 +153,7 @@ def test_an_interrupt_ends_everything(marker: str) -> None:
     assert job.stdout is not None
     assert job.stdout.readline() == "[worker:0] ready\n"
     job.send_signal(signal.SIGINT)
-    job.communicate(timeout=30)
+    job.communicate(timeout=60)
     assert job.returncode == 130
 
 
@@ -150,7 +165,7 @@ def test_tasks_do_not_outlive_a_launcher_that_was_killed(marker: str) -> None:
     assert job.stdout is not None
     job.stdout.readline()
     job.kill()
-    job.communicate(timeout=30)
+    job.communicate(timeout=60)
 
 
 def test_what_would_run_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,7 +22,8 @@ def host(**changes: Any) -> dict[str, Any]:
 
 
 def test_hosts_that_agree() -> None:
-    assert checks.compare({"a": host(), "b": host(ahead=-300)}) == []
+    hosts = {"a": host(), "b": host(ahead=-300)}
+    assert checks.compare(hosts) == checks.compare_clocks(hosts) == []
 
 
 @pytest.mark.parametrize(
@@ -31,14 +32,26 @@ def test_hosts_that_agree() -> None:
         ({"package": "0.0.1"}, "b: tf_rdmabatch is 0.0.1 there and"),
         ({"tensorflow": None}, "b: TensorFlow is not installed"),
         ({"tensorflow": "2.20.0"}, "TensorFlow is 2.21.0 on a and 2.20.0 on b"),
-        ({"ahead": 7200.0}, "b: its clock is 2.0 hours ahead of this host's"),
-        ({"ahead": -5400.0}, "b: its clock is 1.5 hours behind this host's"),
     ],
 )
 def test_hosts_that_differ(changes: dict[str, Any], message: str) -> None:
     problems = checks.compare({"a": host(), "b": host(**changes)})
     assert len(problems) == 1
     assert problems[0].startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("ahead", "message"),
+    [
+        (7200.0, "b: its clock is 2.0 hours ahead of this one"),
+        (-5400.0, "b: its clock is 1.5 hours behind this one"),
+    ],
+)
+def test_clocks_that_differ(ahead: float, message: str) -> None:
+    hosts = {"a": host(), "b": host(ahead=ahead)}
+    assert checks.compare(hosts) == []
+    (warning,) = checks.compare_clocks(hosts)
+    assert warning.startswith(message)
 
 
 def test_another_version_is_not_understood_further() -> None:

@@ -16,7 +16,6 @@ import pytest
 
 from tests import sshd
 from tests.processes import alive, wait_until_gone
-from tf_rdmabatch.launch.cluster import free_ports
 
 pytestmark = pytest.mark.skipif(sshd.MISSING is not None, reason=sshd.MISSING or "")
 
@@ -58,11 +57,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sshd.Cluster]:
 def marker(request: pytest.FixtureRequest) -> Iterator[str]:
     name = f"# {request.node.name} {os.getpid()} {time.monotonic_ns()}"
     yield name
-    assert wait_until_gone(name, 15) == [], "processes were left behind"
-
-
-def free_port() -> int:
-    return max(1024, free_ports(1)[0] % 60000)
+    assert wait_until_gone(name, 30) == [], "processes were left behind"
 
 
 def start(
@@ -70,7 +65,7 @@ def start(
 ) -> subprocess.Popen[bytes]:
     (directory / "script").touch()
     named = {name.replace("_", ":"): program for name, program in programs.items()}
-    port = str(free_port())
+    port = str(sshd.ports_in_a_row(8))
     job = subprocess.Popen(
         [sys.executable, "-c", JOB, cluster.ssh, str(directory), port, hosts, json.dumps(named)],
         stdin=subprocess.PIPE,
@@ -93,10 +88,15 @@ def test_tasks_get_what_they_need_and_end_with_the_script(
     job = start(
         cluster,
         tmp_path,
-        chief_0="import sys, time; time.sleep(2); print('bar\\r', end='', file=sys.stderr);"
-        f"sys.stdout.buffer.write(bytes(range(256))) {marker}",
-        worker_1=f"{show}; {SLEEP} {marker}",
-        worker_0=f"print('one\\ntwo', flush=True); {SLEEP} {marker}",
+        # The hosts share a file system: the workers tell it that they have said what they say.
+        chief_0="""
+import os, sys, time
+while not {"said0", "said1"} <= set(os.listdir()): time.sleep(0.05)
+print("bar\\r", end="", file=sys.stderr)
+sys.stdout.buffer.write(bytes(range(256)))
+""",
+        worker_1=f"{show}; open('said1', 'w').close(); {SLEEP} {marker}",
+        worker_0=f"print('one\\ntwo', flush=True); open('said0', 'w').close(); {SLEEP} {marker}",
         ps_0=f"{SLEEP} {marker}",
     )
     output, errors = job.communicate(timeout=60)
@@ -127,7 +127,7 @@ def test_the_token_is_on_no_command_line(
     assert alive(marker)
     assert alive("very-secret") == []
     job.send_signal(signal.SIGTERM)
-    job.communicate(timeout=30)
+    job.communicate(timeout=60)
     assert job.returncode == 128 + signal.SIGTERM
 
 
@@ -171,7 +171,7 @@ def test_an_interrupt_ends_stubborn_tasks(
     assert job.stdout is not None
     assert job.stdout.readline() == b"[worker:0] ready\n"
     job.send_signal(signal.SIGINT)
-    job.communicate(timeout=30)
+    job.communicate(timeout=60)
     assert job.returncode == 130
 
 
@@ -190,7 +190,7 @@ def test_tasks_do_not_outlive_a_launcher_that_was_killed(
     assert job.stdout.readline() == b"[worker:0] ready\n"
     assert len(alive(marker)) >= 3
     job.kill()
-    job.communicate(timeout=30)
+    job.communicate(timeout=60)
 
 
 def test_a_connection_that_is_lost_ends_the_job(
@@ -222,13 +222,13 @@ def test_a_job_does_not_start_half(cluster: sshd.Cluster, tmp_path: Path, marker
     hosts = HOSTS + "node3 address=192.0.2.1 workers=1\nno-such-node workers=1\n"
     program = f"from pathlib import Path; Path('started').touch(); {SLEEP} {marker}"
     job = start(cluster, tmp_path, hosts, chief_0=program, ps_0=program, worker_0=program)
-    _, errors = job.communicate(timeout=90)
+    _, errors = job.communicate(timeout=100)
     assert job.returncode == 1
     assert errors.startswith(b"error: the job was not started: no-such-node: ssh cannot reach it")
     job = start(
         cluster, tmp_path, hosts.rsplit("\n", 2)[0], chief_0=program, ps_0=program, worker_0=program
     )
-    _, errors = job.communicate(timeout=90)
+    _, errors = job.communicate(timeout=100)
     assert job.returncode == 1
     assert errors.startswith(
         b"error: the job was not started: node3: worker:2 cannot listen at 192"
@@ -264,7 +264,7 @@ def test_the_command(cluster: sshd.Cluster, hostfile: str, tmp_path: Path) -> No
         "import os, sys\n"
         "print(*map(os.environ.get, ['TF_RDMABATCH_TOKEN', 'TF_X', 'Y', 'Z']), sys.argv[1:])\n"
     )
-    arguments = ["--env", "Y", "--env", "Z=3", "--port", str(free_port())]
+    arguments = ["--env", "Y", "--env", "Z=3", "--port", str(sshd.ports_in_a_row(4))]
     environment = {"TF_RDMABATCH_TOKEN": "very-secret", "TF_X": "1", "Y": "2"}
     done = launch(cluster, "--hosts", hostfile, *arguments, str(script), "--a", **environment)
     assert (done.returncode, done.stderr) == (0, "")
@@ -317,7 +317,14 @@ def test_a_shell_that_greets_is_understood(
     ssh.write_text(f'#!/bin/sh\necho Welcome\necho "to this host" >&2\nexec {cluster.ssh} "$@"\n')
     ssh.chmod(0o755)
     done = launch(
-        cluster, "--ssh", str(ssh), "--hosts", hostfile, "--port", str(free_port()), str(script)
+        cluster,
+        "--ssh",
+        str(ssh),
+        "--hosts",
+        hostfile,
+        "--port",
+        str(sshd.ports_in_a_row(4)),
+        str(script),
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "done\n"

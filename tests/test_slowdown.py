@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -106,23 +107,22 @@ def limited(pid: int, fraction: float) -> CpuQuota:
 
 
 def test_a_quota_limits_a_busy_process(busy: int) -> None:
+    groups = Path(f"/proc/{busy}/cgroup")
+    own = groups.read_text()
     quota = limited(busy, 0.2)
     try:
+        assert groups.read_text() != own
         time.sleep(0.1)
-        before, begin = processes_seconds([busy]), time.monotonic()
+        begin = time.monotonic()
+        used = -processes_seconds([busy])
         time.sleep(1.5)
-        share = (processes_seconds([busy]) - before) / (time.monotonic() - begin)
+        used += processes_seconds([busy])
+        # A busy machine may give it less, and never more.
+        assert used / (time.monotonic() - begin) < 0.3
     finally:
         quota.close()
-    # A busy machine may give it less, and never more.
-    assert share < 0.3
-    # Without the quota it gets more, as soon as the machine has it.
-    deadline = time.monotonic() + 60
-    while share < 0.4 and time.monotonic() < deadline:
-        before, begin = processes_seconds([busy]), time.monotonic()
-        time.sleep(0.5)
-        share = (processes_seconds([busy]) - before) / (time.monotonic() - begin)
-    assert share >= 0.4
+    # It gets more only as the machine has it, but nothing limits it any more.
+    assert groups.read_text() == own
 
 
 def test_a_process_that_is_not_there(capsys: pytest.CaptureFixture[str], busy: int) -> None:

@@ -96,6 +96,21 @@ def test_servers_go_where_there_is_room() -> None:
     assert [task.job for task in tasks] == ["chief", "ps", "ps", "ps", "worker", "worker"]
 
 
+def test_tasks_that_go_round_nodes() -> None:
+    nodes = [0, 1, 0, 1, 0]
+    tasks = [
+        slurm.task_of(environment(i, n) | {"SLURM_DISTRIBUTION": "cyclic:block"}, None, 1, 5000)
+        for i, n in enumerate(nodes)
+    ]
+    assert [(t.name, t.host, t.port) for t in tasks] == [
+        ("chief:0", "n1", 5000),
+        ("worker:0", "n2", 5000),
+        ("ps:0", "n1", 5001),
+        ("worker:1", "n2", 5001),
+        ("worker:2", "n1", 5002),
+    ]
+
+
 def test_ports() -> None:
     first = 10000 + 64 * (1234 % 320)
     assert [task.port for task in step(port=None)] == [
@@ -116,7 +131,7 @@ def test_ports() -> None:
     ("changes", "ps", "message"),
     [
         ({}, 4, "5 tasks, which are a chief, 4 ps and 0 workers: that does not fit --ps 4"),
-        ({"SLURM_NODEID": "1"}, 1, "task 0 runs on node 1 of the step, and on 0 if .*=block"),
+        ({"SLURM_NODEID": "1"}, 1, "task 0 runs on node 1 of the step, and the .* it to be on 0"),
         (
             {"SLURM_STEP_NUM_TASKS": "6"},
             1,

@@ -41,6 +41,7 @@ from tf_rdmabatch.errors import (
 )
 from tf_rdmabatch.memory import Array, RegisteredArray, RemoteRegion, as_seconds
 from tf_rdmabatch.parameters import Parameter, ServedParameter
+from tf_rdmabatch.transports import Transport, as_rules
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -89,8 +90,13 @@ class Engine:
     name
         Of this task, for messages and logs: "worker:0".
     transport
-        "auto", "shm" or "verbs"; "auto" takes, for each connection, the first that reaches the
-        peer, and logs why.
+        "auto" takes, for each connection, the first of "shm", "verbs" and "tcp" that reaches the
+        peer, and logs why, with a warning where one fails that might have worked. A name asks for
+        that transport; a mapping does so by peer, such as ``{"ps:1": "tcp", "*": "auto"}``. None
+        takes the environment variable TF_RDMABATCH_TRANSPORT, and "auto" without it.
+    ports
+        Listen at one of these, "20000-20100", where no port is given; "" takes the environment
+        variable TF_RDMABATCH_PORTS, and any free ports without it.
     confirm
         "batch": chains of messages are confirmed together. "each": one by one, the baseline.
         The connecting side decides for both directions.
@@ -132,7 +138,8 @@ class Engine:
         token: str | None = None,
         name: str = "",
         *,
-        transport: str = "auto",
+        transport: Transport = None,
+        ports: str = "",
         confirm: str = "batch",
         window: int = 0,
         slots: int = 64,
@@ -151,7 +158,8 @@ class Engine:
         options = _core.EngineOptions()
         options.token = os.environ.get(TOKEN_VARIABLE, "") if token is None else token
         options.name = name
-        options.transport = transport
+        options.transport = as_rules(transport)
+        options.ports = ports
         options.confirm = _CONFIRM[confirm]
         options.window = window
         options.slots = slots
@@ -205,7 +213,7 @@ class Engine:
         Parameters
         ----------
         address
-            "host:port"; port 0 takes a free one.
+            "host:port"; port 0 takes a free one, of `ports` where these were given.
 
         Returns
         -------
@@ -215,7 +223,7 @@ class Engine:
         Raises
         ------
         AlreadyExists
-            The port is in use.
+            The port is in use, or all of `ports` are.
         """
         return self._native.listen(address)
 

@@ -3,72 +3,44 @@
     python -m examples.experiments.training --json training.json --plot training.png
 
 Two networks are trained with Keras `fit` by four workers and a parameter server on this host, in
-two scenarios (A: one worker 2 and one 4 times slower for good; B: slow periods that come and go)
-and five modes: `baseline` (whole parameters, confirmed one by one), `batched` (whole parameters),
-`network` (in blocks), `scheduling` (baseline with StepReallocation) and `dsana` (both). Workers are
-made slow by waiting, which needs no processor of its own. `training_job.py` is what a job runs.
+two scenarios (A: one worker 2 and one 4 times slower for good; B: slow periods that come and go; on
+demand a third, none: all are as fast) and five modes: `baseline` (whole parameters, confirmed one
+by one), `batched` (whole parameters), `network` (in blocks), `scheduling` (baseline with
+StepReallocation) and `dsana` (both). Workers are made slow by waiting, which needs no processor of
+its own. `training_job.py` is what a job runs.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 from examples.experiments.results import COLORS, Results, Row, new_figure, progress_bar
+from tf_rdmabatch.bench.strategy_job import StrategyJob
+from tf_rdmabatch.cli import CommandError
 
 ROOT = Path(__file__).resolve().parents[2]
-# Begins the lines in which a job answers.
-MARK = "training:"
+SCRIPT = ROOT / "examples" / "experiments" / "training_job.py"
 NETWORKS = ("digits", "wide")
 MODES = ("baseline", "batched", "network", "scheduling", "dsana")
-SCENARIOS = ("A", "B")
+# Nobody is slow.
+NONE = "none"
+SCENARIOS = ("A", "B", NONE)
 WORKERS = 4
+# Seconds to wait for what begins and ends a training, and for a round.
+PATIENCE = 300.0
+LONGEST = 60.0
 KEYS = ("network", "scenario", "mode", "workers", "num_steps", "batch", "step_delay_s", "seed")
 
 
-class JobError(RuntimeError):
-    """A job has failed; the message has the end of its output."""
-
-
-def answers_of(request: Row) -> Iterator[dict[str, Any]]:
-    """Run a job, and yield what its chief answers."""
-    job = ["-m", "tf_rdmabatch", "launch", "--workers", str(WORKERS), "--ps", "1"]
-    script = str(ROOT / "examples" / "experiments" / "training_job.py")
-    with tempfile.TemporaryFile("w+", encoding="utf-8") as log:
-        process = subprocess.Popen(
-            [sys.executable, *job, script, json.dumps(request)],
-            env=os.environ | {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"},
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        )
-        assert process.stdout is not None
-        try:
-            for line in process.stdout:
-                if line.startswith(MARK):
-                    yield json.loads(line.removeprefix(MARK))
-            if process.wait() != 0:
-                log.seek(0)
-                raise JobError(f"a job of {request['network']} failed:\n{log.read()[-3000:]}")
-        finally:
-            # It ends its tasks.
-            process.terminate()
-            process.wait()
-
-
 def measure(options: argparse.Namespace, results: Results) -> list[Row]:
-    """Run the jobs whose results are not there yet; return the rows that were asked for."""
+    """Run what is not there yet; return the rows that were asked for."""
     common = {
         "workers": WORKERS,
         "num_steps": options.num_steps,
@@ -76,25 +48,28 @@ def measure(options: argparse.Namespace, results: Results) -> list[Row]:
         "step_delay_s": options.step_ms / 1e3,
         "seed": options.seed,
     }
-    rounds = {"A": options.rounds_a, "B": options.rounds_b}
+    rounds = {"A": options.rounds_a, "B": options.rounds_b, NONE: options.rounds_a}
+    scenarios = options.scenarios
     # So that a run that is interrupted has all modes of a network, if any.
     jobs = [{"network": n, "mode": m, **common} for n in options.networks for m in options.modes]
     with progress_bar() as bar:
-        task = bar.add_task("training", total=sum(rounds.values()) * len(jobs))
+        task = bar.add_task("training", total=sum(rounds[s] for s in scenarios) * len(jobs))
         for job in jobs:
-            missing = [s for s in SCENARIOS if results.find({**job, "scenario": s}) is None]
-            bar.advance(task, sum(rounds[s] for s in SCENARIOS if s not in missing))
+            missing = [s for s in scenarios if results.find({**job, "scenario": s}) is None]
+            bar.advance(task, sum(rounds[s] for s in scenarios if s not in missing))
             if not missing:
                 continue
             bar.update(task, description=f"{job['network']}, {job['mode']}")
-            step = job["step_delay_s"]
-            request = {**job, "step": step, "scenarios": missing, "rounds": rounds}
-            for answer in answers_of(request):
-                bar.advance(task, answer.get("rounds", 0))
-                if "row" in answer:
-                    results.add({**job, **answer["row"]})
-    wanted = [results.find({**job, "scenario": s}) for job in jobs for s in SCENARIOS]
-    return [row for row in wanted if row is not None]
+            name = f"training {job['network']} in mode {job['mode']}"
+            with StrategyJob(name, job, WORKERS, 1, SCRIPT, {"PYTHONPATH": str(ROOT)}) as running:
+                running.wait_ready()
+                for scenario in missing:
+                    wanted = {"scenario": scenario, "rounds": rounds[scenario]}
+                    row = running.ask(wanted, PATIENCE + LONGEST * rounds[scenario])
+                    results.add({**job, **row})
+                    bar.advance(task, rounds[scenario])
+    wanted_rows = [results.find({**job, "scenario": s}) for job in jobs for s in scenarios]
+    return [row for row in wanted_rows if row is not None]
 
 
 def over_ideal(row: Row) -> float:
@@ -143,23 +118,26 @@ def print_table(rows: Sequence[Row]) -> None:
 def plot(rows: Sequence[Row], path: Path) -> None:
     """Draw iteration times over the ideal, and accuracy over time."""
     networks = list(dict.fromkeys(row["network"] for row in rows))
+    scenarios = [s for s in SCENARIOS if any(row["scenario"] == s for row in rows)]
     modes = [mode for mode in MODES if any(row["mode"] == mode for row in rows)]
     colors = dict(zip(MODES, COLORS, strict=False))
-    figure, axes = new_figure(len(networks), 3)
+    width = 1 + len(scenarios)
+    figure, axes = new_figure(len(networks), width)
     for number, network in enumerate(networks):
-        bars, *curves = axes[3 * number : 3 * number + 3]
+        bars, *curves = axes[width * number : width * (number + 1)]
         own = [row for row in rows if row["network"] == network]
         for row in own:
-            at = SCENARIOS.index(row["scenario"]) * (len(modes) + 1) + modes.index(row["mode"])
+            at = scenarios.index(row["scenario"]) * (len(modes) + 1) + modes.index(row["mode"])
             bars.bar(at, over_ideal(row), color=colors[row["mode"]], width=0.9)
             seconds, accuracies = np.array(row["accuracy"]).T
-            axis = curves[SCENARIOS.index(row["scenario"])]
+            axis = curves[scenarios.index(row["scenario"])]
             axis.plot(seconds, accuracies, color=colors[row["mode"]], label=row["mode"])
         middle = (len(modes) - 1) / 2
-        bars.set_xticks([middle, middle + len(modes) + 1], [f"scenario {s}" for s in SCENARIOS])
+        places = [middle + i * (len(modes) + 1) for i in range(len(scenarios))]
+        bars.set_xticks(places, [f"scenario {s}" for s in scenarios])
         bars.axhline(1, color="black", linewidth=0.8, linestyle="--")
         bars.set(title=network, ylabel="iteration over the ideal")
-        for scenario, axis in zip(SCENARIOS, curves, strict=True):
+        for scenario, axis in zip(scenarios, curves, strict=True):
             axis.set(title=f"{network}, scenario {scenario}", xlabel="seconds", ylabel="accuracy")
             axis.legend(frameon=False, fontsize=8)
     figure.savefig(path)
@@ -185,10 +163,11 @@ def main() -> int:
     )
     parser.add_argument("--networks", type=some_of(NETWORKS), default=list(NETWORKS))
     parser.add_argument("--modes", type=some_of(MODES), default=list(MODES))
+    parser.add_argument("--scenarios", type=some_of(SCENARIOS), default=list(SCENARIOS[:2]))
     parser.add_argument("--num-steps", type=int, default=16, help="virtual replicas")
     parser.add_argument("--batch", type=int, default=96, help="images of a round")
     parser.add_argument("--step-ms", type=float, default=25.0, help="least time of a micro-step")
-    parser.add_argument("--rounds-a", type=int, default=40, help="of scenario A, a multiple of 10")
+    parser.add_argument("--rounds-a", type=int, default=40, help="of A and none, a multiple of 10")
     parser.add_argument("--rounds-b", type=int, default=160, help="of scenario B")
     parser.add_argument("--seed", type=int, default=1, help="of scenario B")
     parser.add_argument("--json", type=Path, help="results; what is there is not measured again")
@@ -204,8 +183,8 @@ def main() -> int:
         rows = measure(options, results)
     except ValueError as error:
         parser.error(str(error))
-    except JobError as error:
-        print(error, file=sys.stderr)
+    except CommandError as error:
+        print(f"{parser.prog}: error: {error}", file=sys.stderr)
         return 1
     print_table(rows)
     if options.plot is not None:

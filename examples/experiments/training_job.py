@@ -1,8 +1,8 @@
-"""What the chief of a job of training.py runs: a network, trained in each scenario.
+"""The chief of the training experiment: ``training_job.py JSON``, started by `training`.
 
-    tf-rdmabatch launch --workers 4 --ps 1 examples/experiments/training_job.py JSON
-
-Answers are lines of JSON that begin with `MARK`: rounds that are done, and a row for each scenario.
+The argument says what is trained how. The first answer is what a micro-step takes; then each line
+of the input, ``{"scenario": ..., "rounds": ...}``, has it trained from the start, and is answered
+with a row.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ import numpy as np
 import tensorflow as tf
 
 import tf_rdmabatch
-from examples.experiments.training import MARK
+from examples.experiments.training import NONE
 from examples.keras_digits import digits, network
 from tf_rdmabatch.bench.cpu_time import descendants, processes_seconds
-from tf_rdmabatch.bench.slowdown import SlowDown, ideal_seconds, make_scenario
+from tf_rdmabatch.bench.slowdown import Lasting, SlowDown, ideal_seconds, make_scenario
+from tf_rdmabatch.bench.strategy_job import MARK
 from tf_rdmabatch.strategy.stats import communication_seconds, step_seconds
 
 LEARNING_RATE = 1e-3
@@ -72,9 +73,9 @@ NETWORKS: dict[str, tuple[Callable[[], keras.Model], Callable[[], tuple[Images, 
 }
 
 
-def answer(kind: str, value: Any) -> None:
+def answer(values: dict[str, Any]) -> None:
     """Tell training.py something."""
-    print(MARK + json.dumps({kind: value}), flush=True)
+    print(MARK.decode() + json.dumps(values), flush=True)
 
 
 def compiled(make: Callable[[], keras.Model]) -> keras.Model:
@@ -154,7 +155,7 @@ class Training:
         self._local = compiled(make)
         self._even = self.strategy.allotment
         self._slow_down = SlowDown(self.strategy)
-        self._step: float | None = None  # seconds of a micro-step that nothing but the delay slows
+        self.step = self._calibrate()  # seconds of a micro-step that nothing but the delay slows
 
     def _values(self) -> list[np.ndarray]:
         variables = [*self._model.variables, *self._model.optimizer.variables]
@@ -188,8 +189,6 @@ class Training:
         def look(epoch: int, logs: Any) -> None:
             del epoch, logs
             accuracies.append((sum(clock.seconds), self._accuracy()))
-            if self._step is not None:
-                answer("rounds", EPOCH)
 
         callbacks += [clock, keras.callbacks.LambdaCallback(on_epoch_end=look)]
         self._model.fit(
@@ -207,27 +206,27 @@ class Training:
         found = np.argmax(self._local.predict(self._test[0], batch_size=300, verbose=0), axis=-1)
         return float(np.mean(found == self._test[1]))
 
-    def calibrate(self) -> None:
-        """Find out how long a micro-step takes with the least delay."""
-        step = self.request["step"]
+    def _calibrate(self) -> float:
+        """Return how long a micro-step takes with the least delay."""
+        step = self.request["step_delay_s"]
         self.run(2 * EPOCH, lambda _: [step] * len(self._even), scheduled=False)
         times = np.concatenate([step_seconds(t) for t in self._times(EPOCH)])
-        self._step = float(np.nanmedian(times))
+        return float(np.nanmedian(times))
 
     def _times(self, rounds: int) -> list[Any]:
         all_times = self.strategy.round_times(rounds)
         return [all_times[f"worker:{w}"] for w in range(len(self._even))]
 
-    def row(self, scenario_name: str) -> dict[str, Any]:
+    def row(self, scenario_name: str, rounds: int) -> dict[str, Any]:
         """Train in a scenario, and return what is to be told of it."""
-        request, workers, step = self.request, len(self._even), self._step
-        assert step is not None
-        rounds = request["rounds"][scenario_name]
-        scenario = make_scenario(scenario_name, workers, request["seed"])
+        request, workers, step = self.request, len(self._even), self.step
+        none = scenario_name == NONE
+        equal = Lasting(workers, slow=())
+        scenario = equal if none else make_scenario(scenario_name, workers, request["seed"])
 
         def delays(number: int) -> list[float]:
             slower = scenario.factors(number) - 1
-            return [request["step"] + float(s) * step for s in slower]
+            return [request["step_delay_s"] + float(s) * step for s in slower]
 
         tasks = descendants(os.getppid())
         cpu = processes_seconds(tasks)
@@ -251,8 +250,8 @@ class Training:
             **self._parts(clock, step),
         }
 
-    def _parts(self, clock: Clock, step: float) -> dict[str, float]:
-        """Return what the model of scale.py wants to know."""
+    def _parts(self, clock: Clock, step: float) -> dict[str, Any]:
+        """Return what the model of scale.py wants to know, and how many micro-steps workers ran."""
         count = min(2 * EPOCH, len(clock.seconds))
         times = self._times(count)
         communication = np.array([communication_seconds(t) for t in times])
@@ -266,6 +265,7 @@ class Training:
             "communication_s": float(np.nanmedian(communication)),
             "overhead_s": float(np.nanmedian(overhead)),
             "jitter": float(np.nanmedian(jitter)),
+            "micro_steps": ran.sum(axis=1).tolist(),
         }
 
     def _difference(self, rounds: int) -> float:
@@ -284,11 +284,12 @@ class Training:
 
 
 def main() -> None:
-    """Do what the argument asks for."""
+    """Answer requests until there are no more."""
     training = Training(json.loads(sys.argv[1]))
-    training.calibrate()
-    for scenario in training.request["scenarios"]:
-        answer("row", training.row(scenario))
+    answer({"step_s": training.step})
+    for line in sys.stdin:
+        wanted = json.loads(line)
+        answer(training.row(wanted["scenario"], wanted["rounds"]))
 
 
 if __name__ == "__main__":

@@ -51,7 +51,8 @@ REGISTER_OP("RdmabatchConfigure")
     .Input("token: string")
     .Input("listen: string")
     .Output("address: string")
-    .Attr("transport: string = 'auto'")
+    .Attr("transport: string = ''")
+    .Attr("ports: string = ''")
     .Attr("slots: int = 64")
     .Attr("slot_bytes: int = 65536")
     .Attr("threads: int = 2")
@@ -60,6 +61,7 @@ REGISTER_OP("RdmabatchConfigure")
     .Attr("spin_us: float = -1.0")
     .Attr("tune_blocks: bool = false")
     .SetIsStateful()
+    .SetIsDistributedCommunication()
     .SetShapeFn([](InferenceContext* c) {
       TF_RETURN_IF_ERROR(RequireScalars(c, {"task", "token", "listen"}));
       return ScalarShape(c);
@@ -73,6 +75,14 @@ REGISTER_OP("RdmabatchConnect")
     .SetIsStateful()
     .SetIsDistributedCommunication()
     .SetShapeFn(ScalarShape);
+
+REGISTER_OP("RdmabatchSoftware")
+    .Output("software: string")
+    .SetIsStateful()
+    .SetShapeFn([](InferenceContext* c) {
+      c->set_output(0, c->Matrix(InferenceContext::kUnknownDim, 2));
+      return absl::OkStatus();
+    });
 
 REGISTER_OP("RdmabatchStats")
     .Output("names: string")

@@ -1,4 +1,4 @@
-// RdmabatchConfigure and RdmabatchConnect: this process's task.
+// RdmabatchConfigure, RdmabatchConnect and RdmabatchSoftware: this process and its task.
 #include <string>
 #include <vector>
 
@@ -22,6 +22,7 @@ class ConfigureKernel : public tensorflow::OpKernel {
     float spin_us = 0;
     std::string confirm;
     OP_REQUIRES_OK(construction, construction->GetAttr("transport", &options_.engine.transport));
+    OP_REQUIRES_OK(construction, construction->GetAttr("ports", &options_.engine.ports));
     OP_REQUIRES_OK(construction, construction->GetAttr("slots", &slots));
     OP_REQUIRES_OK(construction, construction->GetAttr("slot_bytes", &slot_bytes));
     OP_REQUIRES_OK(construction, construction->GetAttr("threads", &threads));
@@ -29,6 +30,7 @@ class ConfigureKernel : public tensorflow::OpKernel {
     OP_REQUIRES_OK(construction, construction->GetAttr("confirm", &confirm));
     OP_REQUIRES_OK(construction, construction->GetAttr("spin_us", &spin_us));
     OP_REQUIRES_OK(construction, construction->GetAttr("tune_blocks", &options_.tune_blocks));
+    options_.engine.software.push_back({"TensorFlow", TENSORFLOW_MINOR});
     options_.engine.confirm = confirm == "each" ? Confirm::kEach : Confirm::kBatch;
     options_.engine.slots = static_cast<uint32_t>(slots);
     options_.engine.slot_bytes = static_cast<uint32_t>(slot_bytes);
@@ -51,6 +53,26 @@ class ConfigureKernel : public tensorflow::OpKernel {
 
  private:
   TaskOptions options_;
+};
+
+// Rows of a name and a value: on which host this process runs, and what it has in which version.
+// Its name and its result stay what they are, so that any two versions can tell each other.
+class SoftwareKernel : public tensorflow::OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    std::vector<SoftwareVersion> rows = {{"host", HostIdentity::OfThisHost().name}};
+    for (SoftwareVersion& own : SoftwareOfThisLibrary()) rows.push_back(std::move(own));
+    rows.push_back({"TensorFlow", TENSORFLOW_MINOR});
+    Tensor* software = nullptr;
+    OP_REQUIRES_OK(context,
+                   context->allocate_output(0, {static_cast<int64_t>(rows.size()), 2}, &software));
+    for (size_t i = 0; i < rows.size(); ++i) {
+      software->matrix<tstring>()(i, 0) = rows[i].name;
+      software->matrix<tstring>()(i, 1) = rows[i].version;
+    }
+  }
 };
 
 class ConnectKernel : public tensorflow::AsyncOpKernel {
@@ -94,6 +116,7 @@ class ConnectKernel : public tensorflow::AsyncOpKernel {
 };
 
 REGISTER_KERNEL_BUILDER(Name("RdmabatchConfigure").Device(tensorflow::DEVICE_CPU), ConfigureKernel);
+REGISTER_KERNEL_BUILDER(Name("RdmabatchSoftware").Device(tensorflow::DEVICE_CPU), SoftwareKernel);
 REGISTER_KERNEL_BUILDER(Name("RdmabatchConnect").Device(tensorflow::DEVICE_CPU), ConnectKernel);
 
 }  // namespace

@@ -6,9 +6,11 @@ import json
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import tensorflow as tf
 
 from tf_rdmabatch import ops
@@ -23,6 +25,21 @@ def free_ports(count: int) -> list[int]:
     for s in sockets:
         s.close()
     return ports
+
+
+def run(step: Callable[[], Any]) -> None:
+    """Run a function, whose errors are raised at once: those of eager ops elsewhere come later."""
+
+    @tf.function
+    def function() -> None:
+        step()
+
+    function()
+
+
+def fails(error: type[Exception], message: str, step: Callable[[], Any]) -> None:
+    with pytest.raises(error, match=message):
+        run(step)
 
 
 class Job:
@@ -69,7 +86,7 @@ class Job:
         for index, device in enumerate(self.workers):
             with tf.device(device):
                 ops.configure(f"worker:{index}", TOKEN, contributor=index, **options)
-                ops.connect({"ps:0": address}, timeout=20)
+                ops.connect({"ps:0": address}, timeout=60)
 
     def handles(
         self, name: str, dtype: Any, shape: Any

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,23 +11,8 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.eager import cancellation
 
-from tests.ops.cluster import TOKEN, Job
+from tests.ops.cluster import TOKEN, Job, fails, run
 from tf_rdmabatch import _core, ops
-
-
-def run(step: Callable[[], Any]) -> None:
-    """Run a function, whose errors are raised at once: those of eager ops elsewhere come later."""
-
-    @tf.function
-    def function() -> None:
-        step()
-
-    function()
-
-
-def fails(error: type[Exception], message: str, step: Callable[[], Any]) -> None:
-    with pytest.raises(error, match=message):
-        run(step)
 
 
 def test_dtypes_and_shapes_that_a_parameter_cannot_have(job: Job) -> None:
@@ -160,7 +144,7 @@ def test_peers_that_cannot_be_reached(job: Job) -> None:
         with tf.device(job.server):
             address = ops.configure("ps:0", TOKEN)
         with pytest.raises(tf.errors.PermissionDeniedError, match="connecting to ps:0 at"):
-            ops.connect({"ps:0": address}, timeout=20)
+            ops.connect({"ps:0": address}, timeout=60)
         with pytest.raises(tf.errors.DeadlineExceededError, match=r"ps:1 at 127\.0\.0\.1:1"):
             ops.connect({"ps:1": "127.0.0.1:1"}, timeout=0.5)
         assert ops.connect({}) == 0
@@ -203,10 +187,8 @@ def test_a_failing_step_ends_its_waits(job: Job) -> None:
         ops.push(unserved, tf.ones([3]), 1)
         return ops.pull(a, 1), ops.pull(b, 1), ops.collect(served, 1)
 
-    begin = time.monotonic()
     with pytest.raises(tf.errors.InvalidArgumentError, match="this step fails"):
         step()
-    assert time.monotonic() - begin < 10
     # All of them can be used afterwards.
     ops.publish(served, tf.ones([3]), 1)
     for handle in (a, b):
@@ -226,14 +208,14 @@ def test_cancelling_ends_waits(job: Job) -> None:
     cancelled = manager.get_cancelable_function(step.get_concrete_function())
     timer = threading.Timer(0.5, manager.start_cancel)
     timer.start()
-    begin = time.monotonic()
     with pytest.raises(tf.errors.CancelledError):
         cancelled()
-    assert time.monotonic() - begin < 10
     timer.join()
 
 
-def test_a_new_engine_ends_the_waits_of_the_old_one(job: Job) -> None:
+def test_a_new_engine_ends_the_waits_of_the_old_one(
+    job: Job, until: Callable[[Callable[[], bool]], None]
+) -> None:
     served, (a, b) = job.handles("w", "float32", [3])
     job.serve(served, contributors=2)
     errors: list[str] = []
@@ -244,11 +226,17 @@ def test_a_new_engine_ends_the_waits_of_the_old_one(job: Job) -> None:
         except tf.errors.OpError as error:
             errors.append(error.message)
 
+    def asked() -> int:
+        with tf.device(job.workers[0]):
+            return ops.stats()["messages_sent"]
+
+    before = asked()
     thread = threading.Thread(target=wait)
     thread.start()
-    time.sleep(0.5)
+    # The first pull asks the server about the parameter.
+    until(lambda: asked() > before)
     job.start()
-    thread.join(10)
+    thread.join(60)
     assert len(errors) == 1
     assert re.search("cancelled|ended", errors[0])
     # Handles serve for the new engine as well.

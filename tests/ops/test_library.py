@@ -56,7 +56,7 @@ def test_a_python_engine_serves_the_ops() -> None:
     with Engine(token="a token", name="ps:0") as server, tf.device("/device:CPU:0"):
         served = server.serve("w", np.arange(5, dtype=np.float32))
         ops.configure("worker:0", "a token")
-        ops.connect({"ps:0": server.listen()}, timeout=10)
+        ops.connect({"ps:0": server.listen()}, timeout=60)
         handle = ops.parameter("w", "float32", [5], server="ps:0").handle()
         value = ops.pull(handle, 1)
         assert value.numpy().tolist() == [0, 1, 2, 3, 4]

@@ -37,6 +37,7 @@ def rounds(strategy: Any) -> dict[str, Any]:
         f"{task} {name}": np.asarray(value - before[task][name])
         for task, values in after.items()
         for name, value in values.items()
+        if name != "transports"
     }
     for task, times in strategy.round_times(ROUNDS).items():
         result |= {f"{task} rounds {field}": times[field] for field in times.dtype.names}

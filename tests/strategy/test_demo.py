@@ -43,7 +43,7 @@ def test_the_demo_with_few_steps(tmp_path: Path) -> None:
         r"timeline         .*timeline\.png",
         r"time per step    \d+\.\d ms with replicas \[4, 4\]",
         r"                 \d+\.\d ms with StepReallocation, which ended at",
-        r"                 \[[5-7], [1-3]\]",
+        r"                 \[\d, \d\]",
         r"result           final weights differ by at most (0|\de-(0[6-9]|1\d))",
         r"timeline         .*straggler\.png",
     ):

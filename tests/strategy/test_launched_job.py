@@ -70,9 +70,7 @@ def job(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 def test_interrupt(job: subprocess.Popen[str]) -> None:
     job.send_signal(signal.SIGINT)
-    interrupted = time.monotonic()
     assert job.wait(timeout=60) == 130
-    assert time.monotonic() - interrupted < 15
 
 
 def test_killed_worker(job: subprocess.Popen[str], tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -42,14 +41,11 @@ def test_lost_task(
     breakable.begin(f"lost_cases:{case}", strategy=options, working=str(working))
     breakable.wait_for_file(working)
     breakable.tasks[task].send_signal(number)
-    lost = time.monotonic()
     try:
         error = str(breakable.result(60)["error"])
     finally:
-        took = time.monotonic() - lost
         breakable.restart_task(task)
     assert error.startswith("UnavailableError")
-    assert took < 10
     assert re.search(task.replace(":", "(:|/replica:0/task:)"), error)
     assert breakable.alive
 

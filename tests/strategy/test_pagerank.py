@@ -61,13 +61,19 @@ def test_the_command_goes_on_where_it_was(tmp_path: Path) -> None:
     assert [row["mode"] for row in rows] == ["baseline", "dsana"]
     for row in rows:
         assert row["l1_error"] < 1e-9
-        assert row["s_per_iteration"] > 0.9 * row["ideal_s_per_iteration"] > 0
+        assert row["ideal_s_per_iteration"] > 0
         assert row["cpu_s"] > 0
+        # However busy the machine is, a round lasts until each worker has waited as it has to.
+        for seconds, allotment in zip(row["iteration_s"], row["allotments"], strict=True):
+            for steps, factor in zip(allotment, (2, 4), strict=True):
+                assert seconds > 0.99 * steps * (factor * row["base_s"] - row["own_s"])
         assert (row["workers"], row["num_steps"], row["scenario"]) == (2, 8, "A")
     assert rows[0]["moves"] == 0
-    assert rows[1]["moves"] >= 1
-    # Of speeds 1/2 and 1/4: 8 steps are 5 and 3, in the time of 12 and not of 16.
-    assert rows[1]["allotments"][-1] == [5, 3]
+    assert rows[0]["allotments"] == [[4, 4]] * 12
+    # How many steps leave the slower worker, and when, is for the times to say.
+    assert rows[1]["allotments"][0] == [4, 4]
+    assert any(slow < fast for fast, slow in rows[1]["allotments"])
+    assert all(sum(allotment) == 8 for allotment in rows[1]["allotments"])
     # Nothing is missing: no cluster is started for it.
     assert run("baseline,dsana") == rows
     assert files["--plot"].stat().st_size > 1000

@@ -12,6 +12,14 @@ pytestmark = pytest.mark.timeout(300)
 EQUAL = (2, 2)
 
 
+def test_steps_leave_a_worker_that_is_slow(runners: MakeRunner) -> None:
+    found = runners("cluster", 4, 2, 1).run("reallocation_cases:measured", allotment=EQUAL)
+    fast, slow = found["allotment"]
+    assert slow < fast
+    assert found["moved"].sum() >= 1
+    assert found["each round"] == 4
+
+
 def test_fit(runners: MakeRunner) -> None:
     compare(runners, "reallocation_cases:fit", allotment=EQUAL)
 

@@ -39,13 +39,17 @@ def test_training_with_few_rounds(tmp_path: Path) -> None:
         # Steps moved, and the result is what one process computes, but for the order of sums, which
         # Adam makes more of where gradients are next to nothing.
         assert row["largest_difference"] < 1e-3
-        assert row["s_per_iteration"] > row["ideal_s_per_iteration"] > 0
+        assert row["ideal_s_per_iteration"] > 0
         assert len(row["round_s"]) == 20
         assert row["accuracy"][-1][1] > row["accuracy"][0][1]
         assert row["cpu_s"] > 0
         assert row["step_s"] >= 0.008
-    # Without moves a round of scenario A takes 16 micro-steps of the slowest worker.
-    assert rows[0]["s_per_iteration"] < 16 * rows[0]["step_s"]
+    # However busy the machine is, a round of scenario A lasts until the slowest worker has waited.
+    assert rows[0]["s_per_iteration"] > 0.008 + 3 * rows[0]["step_s"]
+    # Steps have moved from it, and none is missing.
+    *_, slowest = steps = rows[0]["micro_steps"]
+    assert slowest < min(steps[:2])
+    assert sum(steps) == 20 * 16
     assert picture.read_bytes().startswith(b"\x89PNG")
     # Nothing is measured again.
     again = run(*few, "--modes", "dsana", "--json", str(path))

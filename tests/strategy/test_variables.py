@@ -74,7 +74,7 @@ def free_memory() -> int:
 
 @pytest.fixture
 def one_of_each(runners: MakeRunner) -> Iterator[Runner]:
-    runner = runners("cluster", 1, 1, 1)
+    runner = runners("cluster", 1, 1, 1, alone=True)
     yield runner
     # It holds memory.
     runner.close()

@@ -26,7 +26,7 @@ from pyverbs.mr import MR
 from pyverbs.qp import QP, QPCap, QPInitAttr
 from pyverbs.wr import SGE, RecvWR, SendWR
 
-PATIENCE = 20.0  # seconds
+PATIENCE = 60.0  # seconds
 ROCE, IWARP = 1, 2
 RECEIVES = 16
 ACCESS = enums.IBV_ACCESS_LOCAL_WRITE | enums.IBV_ACCESS_REMOTE_WRITE

@@ -18,6 +18,7 @@ from tf_rdmabatch.bench.strategy_cases import SYSTEMS, TRACE, TRACED_WORKERS, WO
 from tf_rdmabatch.bench.strategy_measure import QUIET_LOAD, Setting, measure_work, trace_work
 from tf_rdmabatch.bench.strategy_report import print_tables, write_plot
 from tf_rdmabatch.cli import CommandError
+from tf_rdmabatch.transports import as_rules
 
 _EPILOG = """\
 works:
@@ -61,6 +62,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seconds", type=seconds, default=3.0, help="of each run, about; default: 3"
     )
+    parser.add_argument(
+        "--transport",
+        type=_transport,
+        default="auto",
+        help="of tf_rdmabatch's connections: a name, or rules (ps:1=shm,*=auto); default: auto",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows here")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw them here (PNG)")
     parser.set_defaults(run=run)
@@ -79,7 +86,12 @@ def run(options: argparse.Namespace) -> int:
     if options.plot is not None:
         require_matplotlib()
     setting = Setting(
-        options.system, options.workers, options.servers, options.repeat, options.seconds
+        options.system,
+        options.workers,
+        options.servers,
+        options.repeat,
+        options.seconds,
+        options.transport,
     )
     # Ends the jobs too.
     signal.signal(signal.SIGTERM, _exit)
@@ -90,6 +102,13 @@ def run(options: argparse.Namespace) -> int:
     if options.plot is not None:
         write_plot(rows, options.plot)
     return 0
+
+
+def _transport(text: str) -> str:
+    try:
+        return as_rules(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _exit(number: int, _: object) -> NoReturn:

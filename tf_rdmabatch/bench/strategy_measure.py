@@ -35,6 +35,7 @@ class Setting:
     servers: int
     repeat: int
     seconds: float
+    transport: str = "auto"
 
 
 def measure_work(
@@ -61,6 +62,7 @@ def measure_work(
                     {"system": system, "work": work.request},
                     setting.workers,
                     setting.servers,
+                    environment={"TF_RDMABATCH_TRANSPORT": setting.transport},
                 )
             )
             for system in setting.systems

@@ -69,20 +69,20 @@ def resolve(names: Iterable[str]) -> tuple[dict[str, str], list[str]]:
 
 
 def _number(name: str) -> str:
-    return str(socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)[0][4][0])
+    return str(socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0])
 
 
 def _port_problem(host: str, port: int) -> str | None:
     try:
-        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        number = _number(host)
     except OSError:
         # Said once for each name, not once for each task.
         return None
-    with socket.socket(family, kind) as listener:
+    with socket.socket() as listener:
         # Connections of an earlier job that are closed for good do not count.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            listener.bind(address)
+            listener.bind((number, port))
             # Two of them may be bound, but not listen.
             listener.listen()
         except OSError as error:
@@ -100,7 +100,7 @@ def compare(hosts: Mapping[str, Mapping[str, Any]]) -> list[str]:
     Parameters
     ----------
     hosts
-        By name, what `describe_host` returned there, and the seconds by which it is ``ahead``.
+        By name, what `describe_host` returned there.
     """
     here = tf_rdmabatch.__version__
     found = [
@@ -112,15 +112,11 @@ def compare(hosts: Mapping[str, Mapping[str, Any]]) -> list[str]:
     if found:
         # Another version may mean something else by the rest.
         return found
-    for name, host in hosts.items():
-        if host["tensorflow"] is None:
-            found.append(f"{name}: TensorFlow is not installed for the Python there (--python)")
-        ahead = host["ahead"]
-        if abs(ahead) > CLOCK_SECONDS:
-            way = "ahead of" if ahead > 0 else "behind"
-            found.append(
-                f"{name}: its clock is {abs(ahead) / 3600:.1f} hours {way} this host's: set it"
-            )
+    found += [
+        f"{name}: TensorFlow is not installed for the Python there (--python)"
+        for name, host in hosts.items()
+        if host["tensorflow"] is None
+    ]
     versions: dict[str, str] = {}
     for name, host in hosts.items():
         if host["tensorflow"] is not None:
@@ -128,6 +124,19 @@ def compare(hosts: Mapping[str, Mapping[str, Any]]) -> list[str]:
     if len(versions) > 1:
         which = " and ".join(f"{version} on {name}" for version, name in versions.items())
         found.append(f"TensorFlow is {which}: install the same version")
+    return found
+
+
+def compare_clocks(hosts: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return whose clock differs from this host's: no reason not to start, but worth to know."""
+    found = []
+    for name, host in hosts.items():
+        if abs(host["ahead"]) > CLOCK_SECONDS:
+            way = "ahead of" if host["ahead"] > 0 else "behind"
+            found.append(
+                f"{name}: its clock is {abs(host['ahead']) / 3600:.1f} hours {way} this one, and "
+                "so will be the times of its lines and files"
+            )
     return found
 
 
@@ -147,7 +156,7 @@ def compare_addresses(seen: Mapping[str, Mapping[str, str]]) -> list[str]:
         by_loopback: dict[bool, tuple[str, str]] = {}
         for host, numbers in seen.items():
             if name in numbers:
-                loopback = numbers[name].startswith("127.") or numbers[name] == "::1"
+                loopback = numbers[name].startswith("127.")
                 by_loopback.setdefault(loopback, (numbers[name], host))
         if len(by_loopback) == 2:
             (inner, inside), (outer, outside) = by_loopback[True], by_loopback[False]

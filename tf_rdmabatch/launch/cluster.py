@@ -46,7 +46,7 @@ def lay_out(places: Sequence[tuple[str, str]], ports: Iterable[int]) -> list[Tas
     for job, host in places:
         port, addresses = next(free), cluster.setdefault(job, [])
         numbered.append((job, len(addresses), host, port))
-        addresses.append(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+        addresses.append(f"{host}:{port}")
     return [
         Task(
             job, i, host, port, json.dumps({"cluster": cluster, "task": {"type": job, "index": i}})

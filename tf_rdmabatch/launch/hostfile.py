@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,9 +10,9 @@ from pathlib import Path
 from tf_rdmabatch.cli import CommandError
 
 MAX_TASKS = 1024
-WORDS = "chief, local, workers=N, ps=N, address=NAME_OR_IP and ssh=[USER@]NAME"
+WORDS = "chief, local, workers=N, ps=N, address=NAME_OR_IPV4 and ssh=[USER@]NAME"
 _NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?")
-_LOGIN = re.compile(rf"([A-Za-z0-9_][A-Za-z0-9_.-]*@)?({_NAME.pattern}|[0-9A-Fa-f:.]+)")
+_LOGIN = re.compile(rf"([A-Za-z0-9_][A-Za-z0-9_.-]*@)?({_NAME.pattern}|[0-9A-Fa-f:]+)")
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,7 @@ class Host:
     name
         What it is called in output, and by ``ssh`` if nothing else is said.
     address
-        Name or number by which the tasks of all hosts reach those of this one.
+        Name or IPv4 address by which the tasks of all hosts reach those of this one.
     ssh
         What ``ssh`` is given to reach it; None where no ``ssh`` is needed, since it is this host.
     chief, workers, ps
@@ -112,7 +111,7 @@ def _host(words: Sequence[str]) -> Host:
     if "@" in name:
         raise ValueError(f"{name!r} is not a host: write its name, and ssh={name}")
     if not _is_name(name):
-        raise ValueError(f"{name!r} is not the name or address of a host")
+        raise ValueError(f"{name!r} is not the name or IPv4 address of a host")
     values: dict[str, str] = {}
     for word in rest:
         key, equals, value = word.partition("=")
@@ -127,7 +126,8 @@ def _host(words: Sequence[str]) -> Host:
         raise ValueError("local is for the host that needs no ssh")
     address = values.get("address", name)
     if not _is_name(address):
-        raise ValueError(f"address={address} is neither a name nor an IP address")
+        # TensorFlow's servers listen at no others.
+        raise ValueError(f"address={address} is neither a name nor an IPv4 address")
     login = values.get("ssh", name)
     if not _LOGIN.fullmatch(login):
         raise ValueError(f"ssh={login} is not [USER@]NAME; all else belongs into ~/.ssh/config")
@@ -142,12 +142,7 @@ def _host(words: Sequence[str]) -> Host:
 
 
 def _is_name(text: str) -> bool:
-    if ":" not in text:
-        return _NAME.fullmatch(text) is not None
-    try:
-        return ipaddress.ip_address(text).version == 6
-    except ValueError:
-        return False
+    return _NAME.fullmatch(text) is not None
 
 
 def _count(key: str, values: dict[str, str]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -90,7 +91,10 @@ class HostsJob(Job):
             self.add(connection)
         if not self._await("hello", "did not answer"):
             return
-        _refuse(checks.compare({c.host.name: c.hello or {} for c in self._connections}))
+        hosts = {c.host.name: c.hello or {} for c in self._connections}
+        _refuse(checks.compare(hosts))
+        for warning in checks.compare_clocks(hosts):
+            print(f"tf-rdmabatch: {warning}", file=sys.stderr, flush=True)
         for connection in self._connections:
             connection.say({"request": self._request(connection)})
         if not self._await("checked", "did not finish its checks"):

@@ -117,10 +117,12 @@ class Job:
     def _cause(self) -> RunningTask:
         # The script may fail because a task did: that one is to be shown.
         until = time.monotonic() + CAUSE_SECONDS
-        while time.monotonic() < until:
+        while True:
+            ended = self._ended()
+            cause = next((one for one in ended if one.task.job != "chief"), None)
+            if cause is not None or time.monotonic() >= until:
+                return cause or ended[0]
             self.pass_on(0.05)
-        ended = self._ended()
-        return next((one for one in ended if one.task.job != "chief"), ended[0])
 
     def _end_all(self) -> None:
         for number in (signal.SIGTERM, signal.SIGKILL):

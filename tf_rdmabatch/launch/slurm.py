@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from tf_rdmabatch.cli import CommandError
@@ -71,31 +72,36 @@ def task_of(environment: Mapping[str, str], workers: int | None, ps: int, port: 
             f"workers: that does not fit {wanted}; change srun --ntasks",
             status=2,
         )
-    node_of = [node for node, tasks in enumerate(counts) for _ in range(tasks)]
+    node_of = _nodes_of(counts, environment.get("SLURM_DISTRIBUTION", "block"))
     if node_of[rank] != own_node:
         raise CommandError(
-            f"task {rank} runs on node {own_node} of the step, and on {node_of[rank]} if tasks "
-            "fill one node after another, as they have to here: srun --distribution=block",
+            f"task {rank} runs on node {own_node} of the step, and the others take it to be on "
+            f"{node_of[rank]}: start the step with srun --distribution=block or cyclic",
             status=2,
         )
-    jobs = _jobs(counts, ps)
-    ports = [numbers[i - node_of.index(node)] for i, node in enumerate(node_of)]
+    jobs = _jobs(node_of, ps)
+    ports = [numbers[node_of[:i].count(node)] for i, node in enumerate(node_of)]
     places = [(jobs[i], nodes[node_of[i]]) for i in range(count)]
     return lay_out(places, ports)[rank]
 
 
-def _jobs(counts: Sequence[int], ps: int) -> list[str]:
+def _nodes_of(counts: Sequence[int], distribution: str) -> list[int]:
+    """Return the node of each task."""
+    if re.split("[:,]", distribution)[0] != "cyclic":
+        return [node for node, count in enumerate(counts) for _ in range(count)]
+    return [node for i in range(max(counts)) for node, count in enumerate(counts) if i < count]
+
+
+def _jobs(node_of: Sequence[int], ps: int) -> list[str]:
     """Return the job of each task, with the parameter servers going round the nodes."""
-    jobs = ["worker"] * sum(counts)
-    jobs[0] = "chief"
-    first = [sum(counts[:node]) for node in range(len(counts))]
-    free = [[first[n] + i for i in range(c) if first[n] + i] for n, c in enumerate(counts)]
-    node = 0
-    for _ in range(ps):
-        while not free[node % len(free)]:
-            node += 1
-        jobs[free[node % len(free)].pop(0)] = "ps"
-        node += 1
+    jobs = ["chief"] + ["worker"] * (len(node_of) - 1)
+    free: dict[int, list[int]] = {node: [] for node in sorted(set(node_of))}
+    for i, node in list(enumerate(node_of))[1:]:
+        free[node].append(i)
+    # One of each node, then another of each.
+    turns = [own[i] for i in range(len(node_of)) for own in free.values() if i < len(own)]
+    for i in turns[:ps]:
+        jobs[i] = "ps"
     return jobs
 
 

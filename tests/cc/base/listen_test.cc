@@ -64,7 +64,7 @@ TEST(PortRangeTest, Parses) {
   }
 }
 
-TEST(ListenTest, TakesTheFirstFreePortOfARangeAndSaysWhenThereIsNone) {
+TEST(ListenAtTest, TakesTheFirstFreePortOfARangeAndSaysWhenThereIsNone) {
   const PortRange range = FreeRange(3);
   ASSERT_FALSE(range.any());
   std::vector<UniqueFd> listeners;
@@ -90,7 +90,7 @@ TEST(ListenTest, TakesTheFirstFreePortOfARangeAndSaysWhenThereIsNone) {
   EXPECT_EQ(PortOf(*again), range.first + 1);
 }
 
-TEST(ListenTest, APortThatWasAskedForNeedNotBeOfTheRange) {
+TEST(ListenAtTest, APortThatWasAskedForNeedNotBeOfTheRange) {
   auto probe = Listen({});
   ASSERT_TRUE(probe.ok());
   const uint16_t port = PortOf(*probe);
@@ -101,7 +101,7 @@ TEST(ListenTest, APortThatWasAskedForNeedNotBeOfTheRange) {
   EXPECT_EQ(Listen({}, port).status().code(), StatusCode::kAlreadyExists);
 }
 
-TEST(ListenTest, AnAddressOfAnotherHostIsRefusedAtTheFirstPort) {
+TEST(ListenAtTest, AnAddressOfAnotherHostIsRefusedAtTheFirstPort) {
   sockaddr_in address = Loopback();
   address.sin_addr.s_addr = htonl(0xc0000201);  // 192.0.2.1
   const auto listener =

@@ -2,30 +2,43 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <future>
 #include <vector>
 
 namespace rdmabatch {
 namespace {
 
-TEST(Timers, EndsWaitersInTheOrderOfTheirTimes) {
+// Whether all waiters were added before the first was to end; they are `unit` seconds apart.
+bool EndsInOrder(double unit) {
   Timers timers;
-  const int64_t begin = NowNs();
-  std::vector<double> order;
-  std::vector<int64_t> ends;
+  const Deadline deadlines[] = {Deadline::After(3 * unit), Deadline::After(unit),
+                                Deadline::After(2 * unit)};
+  std::vector<int64_t> order;
   std::promise<void> all;
-  for (const double seconds : {0.06, 0.02, 0.04}) {
-    auto waiter = std::make_shared<Waiter>([&, seconds](const Status& status) {
+  for (const Deadline& deadline : deadlines) {
+    const int64_t at = deadline.at_ns();
+    auto waiter = std::make_shared<Waiter>([&, at](const Status& status) {
       EXPECT_TRUE(status.ok());
-      order.push_back(seconds);
-      ends.push_back(NowNs());
+      EXPECT_GE(NowNs(), at);
+      order.push_back(at);
       if (order.size() == 3) all.set_value();
     });
-    ASSERT_TRUE(timers.Add(waiter, Deadline::After(seconds)).ok());
+    EXPECT_TRUE(timers.Add(waiter, deadline).ok());
   }
+  const bool in_time = !deadlines[1].expired() && deadlines[2].at_ns() < deadlines[0].at_ns();
   all.get_future().wait();
-  EXPECT_EQ(order, (std::vector<double>{0.02, 0.04, 0.06}));
-  for (size_t i = 0; i < 3; ++i) EXPECT_GE(ends[i] - begin, static_cast<int64_t>(order[i] * 1e9));
+  if (in_time) {
+    EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
+  }
+  return in_time;
+}
+
+TEST(Timers, EndsWaitersInTheOrderOfTheirTimes) {
+  // A busy machine may hold up this thread until the first has ended.
+  double unit = 0.02;
+  while (!EndsInOrder(unit) && unit < 5) unit *= 4;
+  EXPECT_LT(unit, 5);
 }
 
 TEST(Timers, EndsWhatWaitsWhenTheyStop) {

@@ -11,8 +11,6 @@ namespace {
 class EngineKill : public EngineTest {};
 INSTANTIATE_TEST_SUITE_P(On, EngineKill, ::testing::ValuesIn(Subjects()), SubjectName);
 
-constexpr double kSecondsToPerceive = 2;
-
 size_t OpenDescriptors() {
   size_t count = 0;
   DIR* directory = opendir("/proc/self/fd");
@@ -78,11 +76,9 @@ void KillWhile(const Subject& subject, const std::string& role,
       if (meanwhile) ended = meanwhile(connection.get());
     });
     std::this_thread::sleep_for(std::chrono::milliseconds(round == 0 ? 200 : 20));
-    const int64_t killed = NowNs();
     peer.Kill();
     EXPECT_TRUE(Eventually([&] { return connection->closed(); }));
     busy.join();
-    EXPECT_LT(NowNs() - killed, static_cast<int64_t>(kSecondsToPerceive * 1e9));
     if (meanwhile) ExpectNamed(ended);
     ExpectNamed(connection->status());
     EXPECT_TRUE(Eventually([&] { return sink.closed_count() == static_cast<size_t>(round) + 1; }));

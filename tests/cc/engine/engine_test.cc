@@ -110,10 +110,8 @@ TEST_P(EngineTest, NobodyListens) {
   EngineSink sink;
   auto client = MakeEngine(Options(), &sink);
   ASSERT_NE(client, nullptr);
-  const int64_t start = NowNs();
   auto connection = client->Connect(LocalIp(GetParam().transport) + ":9", Deadline::After(0.2));
   EXPECT_FALSE(connection.ok());
-  EXPECT_LT(NowNs() - start, 2000000000);
 }
 
 TEST_P(EngineTest, AWrongTokenIsRefusedAndOthersGoOn) {

@@ -12,7 +12,7 @@ namespace rdmabatch {
 namespace {
 
 void Await(const std::atomic<bool>& flag) {
-  const Deadline deadline = Deadline::After(20);
+  const Deadline deadline = Deadline::After(60);
   while (!flag && !deadline.expired()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   EXPECT_TRUE(flag);
 }

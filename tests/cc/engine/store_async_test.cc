@@ -21,7 +21,7 @@ struct Pending {
 
   bool over() const { return waiter->ended(); }
   Status Get() {
-    if (future.wait_for(std::chrono::seconds(20)) != std::future_status::ready) {
+    if (future.wait_for(std::chrono::seconds(60)) != std::future_status::ready) {
       return {StatusCode::kInternal, "it did not end"};
     }
     return future.get();

@@ -139,10 +139,8 @@ TEST_P(StoreFaults, AContributorThatEndsIsNamedAndReplaced) {
   std::thread collecting(
       [&] { collected = server_.Collect("w", 2, sum.data(), bytes, Patience()); });
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  const int64_t begin = NowNs();
   workers_[1]->engine->Shutdown();
   collecting.join();
-  EXPECT_LT(NowNs() - begin, int64_t{2000000000});
   EXPECT_EQ(collected.code(), StatusCode::kUnavailable);
   EXPECT_NE(collected.message().find("worker:1"), std::string::npos) << collected.message();
   EXPECT_EQ(server_.Collect("w", 2, sum.data(), bytes, Patience()).code(),

@@ -27,7 +27,7 @@ class Tally {
   // The first error of `count`.
   Status Await(int count) {
     std::unique_lock<std::mutex> lock(mutex_);
-    if (!changed_.wait_for(lock, std::chrono::seconds(20), [&] { return ended_ >= count; })) {
+    if (!changed_.wait_for(lock, std::chrono::seconds(60), [&] { return ended_ >= count; })) {
       return {StatusCode::kInternal, "only " + std::to_string(ended_) + " have ended"};
     }
     return error_;

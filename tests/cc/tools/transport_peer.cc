@@ -31,7 +31,7 @@ namespace {
 
 constexpr uint32_t kBytes = 64 * 1024;
 constexpr uint32_t kPiece = 4096;
-constexpr double kPatience = 20;
+constexpr double kPatience = 60;
 
 std::string ToHex(const std::string& bytes) {
   static constexpr char kDigits[] = "0123456789abcdef";

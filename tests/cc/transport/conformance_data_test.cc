@@ -125,6 +125,7 @@ TEST_P(ConformanceData, AlignedWordsArriveWhole) {
     whole = value == 0 || value == ~uint64_t{0};
     changes += value != last;
     last = value;
+    pair.b.Poll();
     std::this_thread::yield();
   }
   stop = true;
@@ -162,7 +163,7 @@ TEST_P(ConformanceData, ReadsInAChain) {
     chain.push_back(pair.a.Read(i * 4096, (31 - i) * 4096, i % 2 == 0 ? 4096 : 8, i));
   }
   ASSERT_EQ(pair.a.endpoint->Post(Chain(chain)), chain.size());
-  const auto sends = pair.a.TakeSends(1, Patience());
+  const auto sends = pair.a.TakeSends(1, Patience(), &pair.b);
   ASSERT_EQ(sends.size(), 1u);
   EXPECT_TRUE(sends[0].ok);
   EXPECT_EQ(sends[0].id, 31u);
@@ -179,7 +180,7 @@ TEST_P(ConformanceData, OneReadOfAWholeRegion) {
   ASSERT_NO_FATAL_FAILURE(Connect(&pair));
   Fill(pair.b.published.local.address, kArenaBytes, 3);
   ASSERT_EQ(pair.a.endpoint->Post(Chain({pair.a.Read(0, 0, kArenaBytes, 9)})), 1u);
-  const auto sends = pair.a.TakeSends(1, Patience());
+  const auto sends = pair.a.TakeSends(1, Patience(), &pair.b);
   ASSERT_EQ(sends.size(), 1u);
   EXPECT_TRUE(sends[0].ok);
   EXPECT_TRUE(Holds(pair.a.staging.local.address, kArenaBytes, 3));

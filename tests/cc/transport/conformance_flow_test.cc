@@ -40,7 +40,7 @@ bool SleepUntil(Transport* transport, const std::function<bool()>& news) {
     const bool found = woken;
     if (!found) {
       pollfd entry{transport->event_fd(), POLLIN, 0};
-      woken = poll(&entry, 1, deadline.RemainingMs(5000)) > 0;
+      woken = poll(&entry, 1, deadline.RemainingMs(60000)) > 0;
     }
     transport->FinishSleep();
     if (!woken) return false;
@@ -181,7 +181,7 @@ TEST_P(ConformanceFlow, ManyPostsToASleepingPeerWakeIt) {
     ASSERT_TRUE(pair.a.PostAll(Chain({pair.a.WriteImm(0, 0, 8, i)}), Patience()));
   }
   pollfd entry{pair.b.transport->event_fd(), POLLIN, 0};
-  EXPECT_EQ(poll(&entry, 1, 5000), 1);
+  EXPECT_EQ(poll(&entry, 1, 60000), 1);
   pair.b.transport->FinishSleep();
   EXPECT_EQ(pair.b.TakeArrivals(20, Patience()).size(), 20u);
   if (IsShm()) {

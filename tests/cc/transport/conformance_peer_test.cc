@@ -16,8 +16,6 @@ namespace {
 
 using ConformancePeer = TransportTest;
 
-constexpr double kSecondsToPerceive = 2;
-
 // Waits until the endpoint says, in either way, that it is broken. As an engine does: control
 // descriptor, completions.
 bool PerceivesTheEnd(Side* side, double seconds) {
@@ -68,6 +66,7 @@ const PeerRole kAnswer("answer", [](PeerProcess::Link* link, const Subject& subj
     if (!Holds(side.arena.local.address, 2000, i)) return 4;
     if (!side.PostAll(Chain({side.WriteImm(0, 0, 0, i)}), Patience())) return 5;
   }
+  for (pollfd entry{link->fd(), POLLIN, 0}; poll(&entry, 1, 0) == 0;) side.Poll();
   std::string end;
   return link->Get(&end) && end == "end" ? 0 : 6;
 });
@@ -126,7 +125,7 @@ void KillAPeer(const Subject& subject, uint32_t outstanding) {
     ASSERT_EQ(side.endpoint->Post(Chain({side.Write(0, 0, 4096), side.WriteImm(0, 0, 8, i)})), 2u);
   }
   peer.Kill();
-  EXPECT_TRUE(PerceivesTheEnd(&side, kSecondsToPerceive));
+  EXPECT_TRUE(PerceivesTheEnd(&side, kPatience));
   side.endpoint->Close();
   ExpectBroken(&side);
 }
@@ -141,7 +140,7 @@ TEST_P(ConformancePeer, APeerThatClosesIsPerceived) {
   pair.a.endpoint->Close();
   pair.a.endpoint->Close();
   ExpectBroken(&pair.a);
-  EXPECT_TRUE(PerceivesTheEnd(&pair.b, kSecondsToPerceive));
+  EXPECT_TRUE(PerceivesTheEnd(&pair.b, kPatience));
   pair.b.endpoint->Close();
   ExpectBroken(&pair.b);
 }
@@ -150,7 +149,7 @@ TEST_P(ConformancePeer, APeerThatIsDestroyedIsPerceived) {
   Pair pair;
   ASSERT_NO_FATAL_FAILURE(Connect(&pair));
   pair.b.endpoint.reset();
-  EXPECT_TRUE(PerceivesTheEnd(&pair.a, kSecondsToPerceive));
+  EXPECT_TRUE(PerceivesTheEnd(&pair.a, kPatience));
 }
 
 TEST_P(ConformancePeer, ConnectsAgainAfterAClose) {
@@ -172,11 +171,9 @@ TEST_P(ConformancePeer, AcceptGivesUp) {
   Counters counters;
   EndpointOptions options = Options();
   options.counters = &counters;
-  const int64_t start = NowNs();
   auto endpoint = (*acceptor)->Accept(options, Deadline::After(0.2));
   ASSERT_FALSE(endpoint.ok());
   EXPECT_EQ(endpoint.status().code(), StatusCode::kDeadlineExceeded) << endpoint.status().message();
-  EXPECT_LT(NowNs() - start, 2000000000);
 }
 
 TEST_P(ConformancePeer, GarbageOffersAreRefused) {
@@ -198,15 +195,11 @@ TEST_P(ConformancePeer, GarbageOffersAreRefused) {
     EXPECT_EQ(endpoint.status().code(), StatusCode::kDataLoss) << endpoint.status().message();
   }
   std::mt19937 random(6);
-  // Parses or not: returns in time. Soft-iWARP calls an unreachable host for 10 s, and cannot be
-  // stopped.
-  const int64_t patience_ns = int64_t{IsShm() ? 2 : 15} * 1000000000;
+  // Parses or not: returns. Soft-iWARP calls an unreachable host for 10 s, and cannot be stopped.
   for (int i = 0; i < (IsShm() ? 50 : 4); ++i) {
     std::string bad = offer;
     bad[random() % bad.size()] ^= static_cast<char>(1 + random() % 255);
-    const int64_t start = NowNs();
     EXPECT_FALSE(transport->Connect(bad, options, Deadline::After(0.05)).ok());
-    EXPECT_LT(NowNs() - start, patience_ns);
   }
 }
 

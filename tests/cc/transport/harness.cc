@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -143,6 +144,7 @@ bool Side::PostAll(Span<const WorkRequest> chain, Deadline deadline) {
   while (true) {
     chain = chain.subspan(endpoint->Post(chain));
     if (chain.empty()) return true;
+    Poll();
     const size_t n = endpoint->PollSend(done);
     if (n != 0 && !done[n - 1].ok) return false;
     if (deadline.expired()) return false;
@@ -150,13 +152,30 @@ bool Side::PostAll(Span<const WorkRequest> chain, Deadline deadline) {
   }
 }
 
-std::vector<Completion> Side::TakeSends(size_t count, Deadline deadline) {
-  return Take(count, deadline, [this](Span<Completion> out) { return endpoint->PollSend(out); });
+void Side::Poll() {
+  if (transport->one_sided()) return;
+  Completion buffer[16];
+  const size_t n = transport->PollReceive(buffer);
+  arrived.insert(arrived.end(), buffer, buffer + n);
+}
+
+std::vector<Completion> Side::TakeSends(size_t count, Deadline deadline, Side* peer) {
+  return Take(count, deadline, [this, peer](Span<Completion> out) {
+    Poll();
+    if (peer != nullptr) peer->Poll();
+    return endpoint->PollSend(out);
+  });
 }
 
 std::vector<Completion> Side::TakeArrivals(size_t count, Deadline deadline) {
-  return Take(count, deadline,
-              [this](Span<Completion> out) { return transport->PollReceive(out); });
+  auto taken = Take(count, deadline, [this](Span<Completion> out) {
+    const size_t met = std::min(out.size(), arrived.size());
+    std::copy_n(arrived.begin(), met, out.begin());
+    arrived.erase(arrived.begin(), arrived.begin() + static_cast<std::ptrdiff_t>(met));
+    return met != 0 ? met : transport->PollReceive(out);
+  });
+  Poll();  // as the peer may wait for this arrival to be perceived
+  return taken;
 }
 
 void TransportTest::SetUp() {
@@ -298,6 +317,10 @@ PeerProcess::~PeerProcess() {
 void PeerProcess::Kill() {
   if (pid_ > 0) kill(pid_, SIGKILL);
 }
+
+bool PeerProcess::Stop() { return pid_ > 0 && kill(pid_, SIGSTOP) == 0; }
+
+bool PeerProcess::Continue() { return pid_ > 0 && kill(pid_, SIGCONT) == 0; }
 
 int PeerProcess::Wait() {
   if (pid_ <= 0) return -1;

@@ -17,7 +17,7 @@
 
 namespace rdmabatch::testing {
 
-constexpr double kPatience = 20;  // seconds before a wait counts as a hang
+constexpr double kPatience = 60;  // seconds before a wait counts as a hang, also where others run
 constexpr uint64_t kArenaBytes = 1 << 20;
 
 // A transport under test, and the device it is to use (empty: its own choice).
@@ -68,13 +68,17 @@ struct Side {
   WorkRequest Read(uint64_t staging_offset, uint64_t published_offset, uint32_t length,
                    uint64_t id = 0) const;
 
+  // One poll of a progress thread, where the transport needs them (Transport::one_sided).
+  void Poll();
   // Posts the whole chain, taking send completions when the queue is full. False: not before the
   // deadline.
   bool PostAll(Span<const WorkRequest> chain, Deadline deadline);
   // Waits for `count` send completions, or arrivals; fewer when a deadline expires or one is not
-  // ok.
-  std::vector<Completion> TakeSends(size_t count, Deadline deadline);
+  // ok. `peer`, if given, polls meanwhile: it is to carry out reads.
+  std::vector<Completion> TakeSends(size_t count, Deadline deadline, Side* peer = nullptr);
   std::vector<Completion> TakeArrivals(size_t count, Deadline deadline);
+
+  std::vector<Completion> arrived;  // that Poll met
 };
 
 // Both sides within this process, each with a transport of its own.
@@ -125,6 +129,9 @@ class PeerProcess {
 
   Link& link() { return *link_; }
   void Kill();
+  // Stopped, it lives and does nothing.
+  bool Stop();
+  bool Continue();
   int Wait();  // its exit status, or -1
 
  private:

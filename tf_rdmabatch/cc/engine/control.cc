@@ -18,6 +18,8 @@ namespace {
 constexpr double kByeSeconds = 0.05;
 // Handshakes at a time; more peers wait in the listener's queue.
 constexpr size_t kMaxAccepting = 32;
+// Kinds of refusals that are remembered; then the log has enough of them.
+constexpr size_t kMaxRefusals = 64;
 
 }  // namespace
 
@@ -153,7 +155,15 @@ void ControlThread::Greet(BootstrapSocket socket) {
   auto connection = engine_->Establish(std::move(socket), /*active=*/false, deadline);
   if (connection.ok()) return;
   engine_->refused_.fetch_add(1, std::memory_order_relaxed);
-  Log(LogLevel::kWarning, "refused " + address + ": " + connection.status().message());
+  Log(IsNews(address, connection.status()) ? LogLevel::kWarning : LogLevel::kDebug,
+      "refused " + address + ": " + connection.status().message());
+}
+
+// A port scanner or a health check comes again and again: each host's mistake is told once.
+bool ControlThread::IsNews(const std::string& address, const Status& why) {
+  const std::string host = address.substr(0, address.rfind(':'));
+  std::lock_guard<std::mutex> lock(mutex_);
+  return refusals_.size() < kMaxRefusals && refusals_.emplace(host, why.code()).second;
 }
 
 void ControlThread::ReapAccepting(bool all) {

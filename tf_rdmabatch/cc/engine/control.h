@@ -6,8 +6,10 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tf_rdmabatch/cc/base/status.h"
@@ -42,6 +44,7 @@ class ControlThread {
   void WatchOnce();
   void AcceptPeer(int listener);
   void Greet(BootstrapSocket socket);
+  bool IsNews(const std::string& address, const Status& why);
   void ReapAccepting(bool all);
   void CheckPeer(const std::shared_ptr<Connection>& connection);
 
@@ -50,7 +53,8 @@ class ControlThread {
   std::thread thread_;
   std::atomic<bool> stop_{false};
   std::mutex mutex_;
-  std::vector<UniqueFd> listeners_;
+  std::vector<UniqueFd> listeners_;                        // mutex_
+  std::set<std::pair<std::string, StatusCode>> refusals_;  // mutex_: which hosts were refused, why
   std::list<Accepting> accepting_;  // control thread, and Stop after it ended
 };
 

@@ -29,13 +29,22 @@ uint64_t ForkGeneration() {
 
 }  // namespace
 
-Engine::Engine(EngineOptions options, MessageSink* sink)
-    : options_(std::move(options)), sink_(sink), fork_generation_(ForkGeneration()) {}
+Engine::Engine(EngineOptions options, MessageSink* sink, Span<const TransportFactory> known)
+    : options_(std::move(options)),
+      sink_(sink),
+      fork_generation_(ForkGeneration()),
+      known_(known) {}
 
-Result<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options, MessageSink* sink) {
+Result<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options, MessageSink* sink,
+                                               Span<const TransportFactory> known) {
   RDMABATCH_RETURN_IF_ERROR(options.Validate());
-  std::unique_ptr<Engine> engine(new Engine(options, sink));
-  engine->ports_ = *options.Ports();
+  auto ports = options.Ports();
+  if (!ports.ok()) return ports.status();
+  auto rules = options.Rules(known);
+  if (!rules.ok()) return rules.status();
+  std::unique_ptr<Engine> engine(new Engine(options, sink, known));
+  engine->ports_ = *ports;
+  engine->rules_ = std::move(*rules);
   RDMABATCH_RETURN_IF_ERROR(engine->OpenTransports());
   engine->progress_ = std::make_unique<ProgressThread>(engine->transports_, options.spin_us);
   RDMABATCH_RETURN_IF_ERROR(engine->progress_->Start());
@@ -55,8 +64,14 @@ Engine::~Engine() {
 }
 
 Status Engine::OpenTransports() {
-  for (const TransportFactory& factory : Transports()) {
-    if (options_.transport != "auto" && options_.transport != factory.name) continue;
+  std::string why;
+  for (const TransportFactory& factory : known_) {
+    TransportState& state = states_.emplace_back();
+    state.name = factory.name;
+    if (!rules_.MayUse(factory.name)) {
+      state.why_not = "transport=\"" + rules_.text() + "\" leaves it out";
+      continue;
+    }
     Status status = factory.probe();
     if (status.ok()) {
       auto transport = factory.create({ports_});
@@ -66,12 +81,10 @@ Status Engine::OpenTransports() {
       }
       status = transport.status();
     }
-    unavailable_.emplace_back(std::string(factory.name) + ": " + status.message(),
-                              transports_.size());
+    state.why_not = status.message();
+    why += (why.empty() ? "" : "; ") + state.name + ": " + status.message();
   }
   if (!transports_.empty()) return Status::Ok();
-  std::string why;
-  for (const auto& [reason, rank] : unavailable_) why += (why.empty() ? "" : "; ") + reason;
   return {StatusCode::kUnavailable, "no transport can run here: " + why};
 }
 
@@ -91,9 +104,10 @@ Result<std::string> Engine::Listen(const std::string& address) {
   return control_->Listen(address);
 }
 
-Result<std::shared_ptr<Connection>> Engine::Connect(const std::string& address, Deadline deadline) {
+Result<std::shared_ptr<Connection>> Engine::Connect(const std::string& address, Deadline listening,
+                                                    Deadline deadline) {
   RDMABATCH_RETURN_IF_ERROR(Usable());
-  auto socket = ConnectTcp(address, deadline, &stopping_);
+  auto socket = ConnectTcp(address, listening, &stopping_);
   if (!socket.ok()) return socket.status();
   return Establish(std::move(*socket), /*active=*/true, deadline);
 }

@@ -21,8 +21,10 @@
 #include "tf_rdmabatch/cc/base/status.h"
 #include "tf_rdmabatch/cc/base/unique_fd.h"
 #include "tf_rdmabatch/cc/engine/connection.h"
+#include "tf_rdmabatch/cc/engine/hello.h"
 #include "tf_rdmabatch/cc/engine/message.h"
 #include "tf_rdmabatch/cc/engine/options.h"
+#include "tf_rdmabatch/cc/engine/transport_rules.h"
 
 namespace rdmabatch {
 
@@ -33,7 +35,9 @@ class RDMABATCH_EXPORT Engine {
  public:
   // `sink` gets all arrivals; it is not owned and outlives the engine. kInvalidArgument names the
   // option that is wrong; kUnavailable says why the transport asked for cannot run here.
-  static Result<std::unique_ptr<Engine>> Create(const EngineOptions& options, MessageSink* sink);
+  // `known`: of which transports there are; outlives the engine.
+  static Result<std::unique_ptr<Engine>> Create(const EngineOptions& options, MessageSink* sink,
+                                                Span<const TransportFactory> known = Transports());
   // Closes every connection and joins every thread.
   ~Engine();
   Engine(const Engine&) = delete;
@@ -43,7 +47,12 @@ class RDMABATCH_EXPORT Engine {
   // port in use.
   Result<std::string> Listen(const std::string& address);
   // Connects to a listening engine, which may start later: tries until the deadline.
-  Result<std::shared_ptr<Connection>> Connect(const std::string& address, Deadline deadline);
+  Result<std::shared_ptr<Connection>> Connect(const std::string& address, Deadline deadline) {
+    return Connect(address, deadline, deadline);
+  }
+  // Waits until `listening` for somebody to listen, and then until `deadline` for an agreement.
+  Result<std::shared_ptr<Connection>> Connect(const std::string& address, Deadline listening,
+                                              Deadline deadline);
 
   // Page-aligned memory registered with every transport that this engine can use. kPermissionDenied
   // says how to raise the memlock limit.
@@ -65,7 +74,7 @@ class RDMABATCH_EXPORT Engine {
   friend class Connection;
   friend class Handshake;
   friend class ControlThread;
-  Engine(EngineOptions options, MessageSink* sink);
+  Engine(EngineOptions options, MessageSink* sink, Span<const TransportFactory> known);
 
   Status Usable() const;
   Status OpenTransports();
@@ -86,10 +95,11 @@ class RDMABATCH_EXPORT Engine {
   const EngineOptions options_;
   MessageSink* const sink_;
   const uint64_t fork_generation_;
-  PortRange ports_;  // at which this engine and its transports listen
-  std::vector<std::shared_ptr<Transport>> transports_;  // in order of preference
-  // "verbs: no RDMA device ...", and how many of transports_ are preferred to it.
-  std::vector<std::pair<std::string, size_t>> unavailable_;
+  PortRange ports_;                           // at which this engine and its transports listen
+  const Span<const TransportFactory> known_;  // in order of preference
+  TransportRules rules_;
+  std::vector<std::shared_ptr<Transport>> transports_;  // those that can run, in the same order
+  std::vector<TransportState> states_;                  // of all known ones
   std::unique_ptr<ProgressThread> progress_;
   std::unique_ptr<ControlThread> control_;
   std::atomic<bool> stopping_{false};

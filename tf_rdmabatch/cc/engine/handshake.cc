@@ -2,8 +2,6 @@
 
 #include <unistd.h>
 
-#include <algorithm>
-#include <fstream>
 #include <utility>
 
 #include "tf_rdmabatch/cc/engine/authenticate.h"
@@ -14,23 +12,11 @@ namespace rdmabatch {
 namespace {
 
 constexpr size_t kMaxFrame = 16384;
-constexpr size_t kMaxOffer = 256;
 constexpr size_t kMaxReason = 1024;
 
-std::string BootId() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string id;
-  std::getline(file, id);
-  return id;
-}
-
-std::string HostName() {
-  char name[128] = {};
-  gethostname(name, sizeof(name) - 1);
-  return name;
-}
-
 Status Garbled() { return {StatusCode::kDataLoss, "the peer's handshake does not parse"}; }
+
+}  // namespace
 
 std::string EncodeList(const std::vector<std::string>& items, size_t most) {
   ByteWriter writer;
@@ -48,20 +34,21 @@ Result<std::vector<std::string>> DecodeList(const std::string& bytes, size_t cou
   return items;
 }
 
-}  // namespace
-
 Handshake::Handshake(Engine* engine, BootstrapSocket socket, Deadline deadline)
     : engine_(engine), deadline_(deadline), connection_(new Connection(engine)) {
   connection_->peer_.address = socket.peer();
   connection_->bootstrap_ = std::make_unique<BootstrapSocket>(std::move(socket));
   const EngineOptions& options = engine->options();
   mine_ = {options.name,
-           HostName(),
-           BootId(),
+           options.host.name,
+           options.software,
+           options.host.boot_id,
+           options.host.network,
            static_cast<uint32_t>(getpid()),
            {options.slots, options.slot_bytes},
            options.queue_pairs,
-           options.confirm};
+           options.confirm,
+           engine->states_};
 }
 
 Result<std::shared_ptr<Connection>> Handshake::Connect() {
@@ -90,160 +77,15 @@ Status Handshake::ExchangeHellos(bool active) {
   RDMABATCH_RETURN_IF_ERROR(Send(mine_.Encode()));
   auto frame = Receive();
   if (!frame.ok()) return frame.status();
-  auto hello = Hello::Decode(*frame);
+  auto hello = Hello::Decode(*frame, mine_);
   if (!hello.ok()) return hello.status();
   peer_ = std::move(*hello);
   connection_->peer_.name = peer_.name;
-  connection_->peer_.host = peer_.host;
+  connection_->peer_.host = peer_.host_name;
   connection_->peer_.pid = peer_.pid;
   const Hello& decides = active ? mine_ : peer_;
   connection_->confirm_ = decides.confirm;
   mine_.lanes = peer_.lanes = decides.lanes;
-  return Status::Ok();
-}
-
-std::shared_ptr<Transport> Handshake::Find(const std::string& name) const {
-  for (const auto& transport : engine_->transports_) {
-    if (name == transport->name()) return transport;
-  }
-  return nullptr;
-}
-
-// The connecting half of the choice. An empty name ends it.
-Status Handshake::TryTransports() {
-  std::string why;
-  auto unavailable = engine_->unavailable_.begin();
-  const auto add_preferred_to = [&](size_t rank) {
-    for (; unavailable != engine_->unavailable_.end() && unavailable->second <= rank;
-         ++unavailable) {
-      why += unavailable->first + "; ";
-    }
-  };
-  for (size_t i = 0; i < engine_->transports_.size(); ++i) {
-    const auto& transport = engine_->transports_[i];
-    const std::string name = transport->name();
-    add_preferred_to(i);
-    if (!transport->reaches_other_hosts() && mine_.boot_id != peer_.boot_id) {
-      why += name + ": the peer is on another host; ";
-      continue;
-    }
-    RDMABATCH_RETURN_IF_ERROR(Send(name));
-    Status tried = TryTransport(transport);
-    if (tried.ok()) {
-      connection_->transport_name_ = name;
-      connection_->choice_ =
-          name + (why.empty() ? " (first choice)" : " (" + why.substr(0, why.size() - 2) + ")");
-      return Status::Ok();
-    }
-    // Without the bootstrap connection there is no next try.
-    if (deadline_.expired()) return tried;
-    why += name + ": " + tried.message() + "; ";
-  }
-  add_preferred_to(engine_->transports_.size());
-  RDMABATCH_RETURN_IF_ERROR(Send(""));
-  return {StatusCode::kUnavailable, "no transport reaches " + connection_->peer_.ToString() + ": " +
-                                        (why.empty() ? "none is usable here" : why)};
-}
-
-Status Handshake::TryTransport(const std::shared_ptr<Transport>& transport) {
-  RDMABATCH_RETURN_IF_ERROR(ReceiveStatus());
-  auto frame = Receive();
-  if (!frame.ok()) return frame.status();
-  auto offers = DecodeList(*frame, mine_.lanes, kMaxOffer);
-  if (!offers.ok()) return offers.status();
-  Status status = MakeLanes(transport);
-  for (size_t i = 0; i < offers->size() && status.ok(); ++i) {
-    Lane& lane = *connection_->lanes_[i];
-    auto endpoint = transport->Connect((*offers)[i], lane.MakeEndpointOptions(), deadline_);
-    if (endpoint.ok()) {
-      lane.SetEndpoint(std::move(*endpoint));
-    } else {
-      status = endpoint.status();
-    }
-  }
-  RDMABATCH_RETURN_IF_ERROR(SendStatus(status));
-  const Status theirs = ReceiveStatus();
-  return status.ok() ? theirs : status;
-}
-
-Status Handshake::ServeTransports() {
-  for (;;) {
-    auto name = Receive();
-    if (!name.ok()) return name.status();
-    if (name->empty()) {
-      return {StatusCode::kUnavailable, "no transport reaches " + connection_->peer_.ToString()};
-    }
-    std::shared_ptr<Transport> transport = Find(*name);
-    if (transport == nullptr) {
-      RDMABATCH_RETURN_IF_ERROR(
-          SendStatus({StatusCode::kUnavailable, "the peer does not use this transport"}));
-      continue;
-    }
-    Status served = ServeTransport(transport);
-    if (served.ok()) {
-      connection_->transport_name_ = transport->name();
-      connection_->choice_ = connection_->transport_name_ + " (the peer's choice)";
-      return Status::Ok();
-    }
-    if (deadline_.expired() || served.code() == StatusCode::kDataLoss) return served;
-  }
-}
-
-Status Handshake::ServeTransport(const std::shared_ptr<Transport>& transport) {
-  std::vector<std::unique_ptr<Acceptor>> acceptors;
-  std::vector<std::string> offers;
-  Status status = MakeLanes(transport);
-  for (uint32_t i = 0; i < peer_.lanes && status.ok(); ++i) {
-    auto acceptor = transport->Listen(connection_->bootstrap_->local_ip());
-    if (acceptor.ok()) {
-      offers.push_back((*acceptor)->offer());
-      acceptors.push_back(std::move(*acceptor));
-    } else {
-      status = acceptor.status();
-    }
-  }
-  RDMABATCH_RETURN_IF_ERROR(SendStatus(status));
-  RDMABATCH_RETURN_IF_ERROR(status);
-  RDMABATCH_RETURN_IF_ERROR(Send(EncodeList(offers, kMaxOffer)));
-  status = AcceptLanes(&acceptors);
-  const Status theirs = ReceiveStatus();
-  RDMABATCH_RETURN_IF_ERROR(SendStatus(status));
-  return status.ok() ? theirs : status;
-}
-
-Status Handshake::AcceptLanes(std::vector<std::unique_ptr<Acceptor>>* acceptors) {
-  for (size_t i = 0; i < acceptors->size(); ++i) {
-    Lane& lane = *connection_->lanes_[i];
-    // A peer that failed to connect says so over the bootstrap connection; it need not be waited
-    // for long.
-    const double left = static_cast<double>(deadline_.RemainingMs(3000)) / 1000;
-    auto endpoint = (*acceptors)[i]->Accept(lane.MakeEndpointOptions(), Deadline::After(left));
-    if (!endpoint.ok()) return endpoint.status();
-    lane.SetEndpoint(std::move(*endpoint));
-  }
-  return Status::Ok();
-}
-
-Status Handshake::MakeLanes(const std::shared_ptr<Transport>& transport) {
-  // Lanes of an earlier try stay alive in the progress thread until it has dropped them.
-  auto fresh = std::shared_ptr<Connection>(new Connection(engine_));
-  fresh->peer_ = connection_->peer_;
-  fresh->confirm_ = connection_->confirm_;
-  fresh->bootstrap_ = std::move(connection_->bootstrap_);
-  fresh->transport_ = transport;
-  engine_->progress_->Remove(connection_.get());
-  connection_ = std::move(fresh);
-  const uint64_t window = uint64_t{mine_.lanes} * mine_.geometry.slots;
-  connection_->reassembly_.SetLimits(connection_->max_message_bytes_,
-                                     window * mine_.geometry.slot_bytes, window);
-  for (uint32_t i = 0; i < mine_.lanes; ++i) {
-    auto lane = Lane::Create({i, mine_.geometry, peer_.geometry, connection_->confirm_,
-                              connection_.get(), transport.get()},
-                             engine_->options());
-    if (!lane.ok()) return lane.status();
-    connection_->lanes_.push_back(std::move(*lane));
-  }
-  engine_->progress_->Add(connection_);
   return Status::Ok();
 }
 

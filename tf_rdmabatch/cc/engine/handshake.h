@@ -16,24 +16,14 @@
 #include "tf_rdmabatch/cc/engine/bootstrap.h"
 #include "tf_rdmabatch/cc/engine/connection.h"
 #include "tf_rdmabatch/cc/engine/engine.h"
-#include "tf_rdmabatch/cc/engine/wire.h"
+#include "tf_rdmabatch/cc/engine/hello.h"
 
 namespace rdmabatch {
 
-// What each side says of itself first.
-struct Hello {
-  std::string name;
-  std::string host;
-  std::string boot_id;
-  uint32_t pid = 0;
-  LaneGeometry geometry;  // of what the sender receives into
-  uint32_t lanes = 1;     // the connecting side's wish counts
-  Confirm confirm = Confirm::kBatch;
-
-  std::string Encode() const;
-  // kDataLoss when the bytes do not parse or hold a value out of range.
-  static Result<Hello> Decode(const std::string& bytes);
-};
+// Texts that fit into a frame, each of at most `most` bytes, as many as the peer expects.
+inline constexpr size_t kMaxOffer = 256;
+std::string EncodeList(const std::vector<std::string>& items, size_t most);
+Result<std::vector<std::string>> DecodeList(const std::string& bytes, size_t count, size_t most);
 
 // One attempt, used by one thread. Blocks up to its deadline.
 class Handshake {
@@ -46,7 +36,10 @@ class Handshake {
  private:
   Status ExchangeHellos(bool active);
   Status TryTransports();
-  Status TryTransport(const std::shared_ptr<Transport>& transport);
+  Status TryTransport(const std::shared_ptr<Transport>& transport, Deadline until);
+  std::string WhyNot(const std::string& name) const;
+  Deadline TryUntil(const std::vector<std::string>& later) const;
+  void Choose(const std::string& name, const std::string& why, const std::string& failed);
   Status ServeTransports();
   Status ServeTransport(const std::shared_ptr<Transport>& transport);
   Status AcceptLanes(std::vector<std::unique_ptr<Acceptor>>* acceptors);

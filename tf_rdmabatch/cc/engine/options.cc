@@ -1,9 +1,11 @@
 #include "tf_rdmabatch/cc/engine/options.h"
 
+#include <unistd.h>
+
 #include <cstdlib>
+#include <fstream>
 
 #include "tf_rdmabatch/cc/engine/wire.h"
-#include "tf_rdmabatch/cc/transport/registry.h"
 
 namespace rdmabatch {
 namespace {
@@ -11,15 +13,48 @@ namespace {
 Status Invalid(const std::string& what) { return {StatusCode::kInvalidArgument, what}; }
 
 constexpr char kPortsEnv[] = "TF_RDMABATCH_PORTS";
+constexpr char kTransportEnv[] = "TF_RDMABATCH_TRANSPORT";
+
+std::string FromEnvironment(const char* variable) {
+  const char* text = std::getenv(variable);
+  return text == nullptr ? "" : text;
+}
+
+// An error of a value names the variable that it came from.
+template <typename T>
+Result<T> Named(const char* variable, Result<T> result) {
+  if (result.ok()) return result;
+  return Status(result.status().code(), std::string(variable) + ": " + result.status().message());
+}
 
 }  // namespace
 
 Result<PortRange> EngineOptions::Ports() const {
   if (!ports.empty()) return PortRange::Parse(ports);
-  const char* text = std::getenv(kPortsEnv);
-  auto range = PortRange::Parse(text == nullptr ? "" : text);
-  if (range.ok()) return range;
-  return Status(range.status().code(), std::string(kPortsEnv) + ": " + range.status().message());
+  return Named(kPortsEnv, PortRange::Parse(FromEnvironment(kPortsEnv)));
+}
+
+Result<TransportRules> EngineOptions::Rules(Span<const TransportFactory> known) const {
+  if (!transport.empty()) return TransportRules::Parse(transport, known);
+  const std::string text = FromEnvironment(kTransportEnv);
+  return Named(kTransportEnv,
+               TransportRules::Parse(text.empty() ? TransportRules::kAuto : text, known));
+}
+
+std::vector<SoftwareVersion> SoftwareOfThisLibrary() {
+  return {{"tf_rdmabatch", RDMABATCH_VERSION}};
+}
+
+HostIdentity HostIdentity::OfThisHost() {
+  HostIdentity host;
+  char name[128] = {};
+  gethostname(name, sizeof(name) - 1);
+  host.name = name;
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::getline(file, host.boot_id);
+  char link[64] = {};
+  if (readlink("/proc/self/ns/net", link, sizeof(link) - 1) > 0) host.network = link;
+  return host;
 }
 
 Status EngineOptions::Validate() const {
@@ -28,12 +63,6 @@ Status EngineOptions::Validate() const {
         "no token: pass one, or set TF_RDMABATCH_TOKEN to the same secret in every task");
   }
   if (name.size() > 128) return Invalid("a task's name has at most 128 bytes");
-  if (transport != "auto" && FindTransport(transport) == nullptr) {
-    std::string known = "auto";
-    for (const TransportFactory& t : Transports()) known += std::string(", ") + t.name;
-    return Invalid("no transport \"" + transport + "\": choose one of " + known);
-  }
-  if (auto range = Ports(); !range.ok()) return range.status();
   if (!ValidGeometry({slots, slot_bytes})) {
     return Invalid("slots must be a multiple of 64 up to " + std::to_string(kMaxSlots) +
                    ", and slot_bytes a multiple of 64 from " + std::to_string(kMinSlotBytes) +

@@ -4,10 +4,12 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "tf_rdmabatch/cc/base/export.h"
 #include "tf_rdmabatch/cc/base/listen.h"
 #include "tf_rdmabatch/cc/base/status.h"
+#include "tf_rdmabatch/cc/engine/transport_rules.h"
 
 namespace rdmabatch {
 
@@ -16,10 +18,30 @@ namespace rdmabatch {
 // side decides for both directions.
 enum class Confirm : uint8_t { kBatch = 0, kEach = 1 };
 
+// A program that all tasks of a job have in the same minor version.
+struct SoftwareVersion {
+  std::string name;
+  std::string version;  // "2.21.0"
+};
+
+// This library's own.
+RDMABATCH_EXPORT std::vector<SoftwareVersion> SoftwareOfThisLibrary();
+
+// By what a peer recognises whether it shares memory with this process.
+struct HostIdentity {
+  std::string name;
+  std::string boot_id;  // of the running kernel
+  std::string network;  // namespace: containers have their own
+
+  RDMABATCH_EXPORT static HostIdentity OfThisHost();
+};
+
 struct EngineOptions {
-  std::string token;               // the job's secret; required
-  std::string name;                // of this task, for messages and logs: "worker:0"
-  std::string transport = "auto";  // or "shm", "verbs"
+  std::string token;  // the job's secret; required
+  std::string name;   // of this task, for messages and logs: "worker:0"
+  // "auto", a transport's name, or rules by task (TransportRules); empty: as TF_RDMABATCH_TRANSPORT
+  // says, else "auto"
+  std::string transport;
   std::string ports;  // at which it listens, "20000-20100"; empty: as TF_RDMABATCH_PORTS says, else
                       // any free ones
   Confirm confirm = Confirm::kBatch;
@@ -38,10 +60,14 @@ struct EngineOptions {
   double handshake_timeout_s = 10;
   bool huge_pages = false;
   uint32_t first_index = 0;  // where wrapping indices start (tests begin near the limit)
+  HostIdentity host = HostIdentity::OfThisHost();                   // tests play another one
+  std::vector<SoftwareVersion> software = SoftwareOfThisLibrary();  // callers add what they run in
 
   RDMABATCH_EXPORT Status Validate() const;
   // Of `ports`, or of the environment.
   Result<PortRange> Ports() const;
+  // Of `transport`, or of the environment.
+  Result<TransportRules> Rules(Span<const TransportFactory> known) const;
 };
 
 }  // namespace rdmabatch

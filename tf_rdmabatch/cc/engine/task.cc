@@ -122,12 +122,11 @@ CounterValues Task::counters() const {
 }
 
 std::vector<std::pair<std::string, std::string>> Task::Transports() const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  std::vector<std::pair<std::string, std::string>> transports;
-  for (const auto& [name, peer] : peers_) {
-    transports.emplace_back(name, peer.connection->choice());
+  std::map<std::string, std::string> transports;
+  for (const auto& connection : engine_->connections()) {
+    transports[connection->peer().name] = connection->choice();
   }
-  return transports;
+  return {transports.begin(), transports.end()};
 }
 
 Status Task::Connect(const std::string& peer, const std::string& address, Deadline deadline,
@@ -139,7 +138,10 @@ Status Task::Connect(const std::string& peer, const std::string& address, Deadli
     }
     const Deadline turn = Deadline::After(kConnectSeconds);
     const bool last = deadline.at_ns() <= turn.at_ns();
-    auto connection = engine_->Connect(address, last ? deadline : turn);
+    const Deadline agreement = Deadline::After(options_.engine.handshake_timeout_s);
+    auto connection =
+        engine_->Connect(address, last ? deadline : turn,
+                         last || deadline.at_ns() < agreement.at_ns() ? deadline : agreement);
     if (connection.ok()) {
       std::lock_guard<std::mutex> lock(mutex_);
       peers_[peer] = {std::move(*connection), std::make_shared<SendQueue>(&executor_)};

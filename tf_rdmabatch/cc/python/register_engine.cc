@@ -56,11 +56,16 @@ void RegisterEngine(py::module_& module) {
       .value("BATCH", Confirm::kBatch)
       .value("EACH", Confirm::kEach);
 
+  module.def("check_transport",
+             [](const std::string& text) { (void)Take(TransportRules::Parse(text)); });
+  module.def("check_ports", [](const std::string& text) { (void)Take(PortRange::Parse(text)); });
+
   py::class_<EngineOptions>(module, "EngineOptions")
       .def(py::init<>())
       .def_readwrite("token", &EngineOptions::token)
       .def_readwrite("name", &EngineOptions::name)
       .def_readwrite("transport", &EngineOptions::transport)
+      .def_readwrite("ports", &EngineOptions::ports)
       .def_readwrite("confirm", &EngineOptions::confirm)
       .def_readwrite("window", &EngineOptions::window)
       .def_readwrite("slots", &EngineOptions::slots)

@@ -99,9 +99,9 @@ class Endpoint {
   // completion that is not ok). A chain longer than what is free is cut.
   virtual size_t Post(Span<const WorkRequest> chain) = 0;
 
-  // Completions of chains, oldest first. On shared memory a chain that ends in kWriteImm completes
-  // once the peer has perceived it, any other at once. A broken endpoint returns one completion
-  // with ok false, and then nothing.
+  // Completions of chains, oldest first. On shared memory and tcp a chain that ends in kWriteImm
+  // completes once the peer has perceived it; writes alone complete once local memory may be used
+  // again. A broken endpoint returns one completion with ok false, and then nothing.
   virtual size_t PollSend(Span<Completion> completions) = 0;
 
   // While true, the next send completion also wakes the progress thread (EventFd becomes readable).
@@ -149,6 +149,9 @@ class Transport {
   virtual const char* name() const = 0;
   // False where both ends must be on one host.
   virtual bool reaches_other_hosts() const { return true; }
+  // False where PollReceive moves the bytes: chains complete, and writes and reads of a peer are
+  // carried out, as the progress threads of both sides poll, which the same events wake.
+  virtual bool one_sided() const { return true; }
 
   virtual Result<LocalMemory> RegisterMemory(const Segment& segment, Access access) = 0;
   virtual void Deregister(const LocalMemory& memory) = 0;

@@ -238,7 +238,6 @@ TEST_P(ShmTest, AnotherHostOrNetworkNamespaceIsUnavailable) {
   ASSERT_TRUE(Unpack((*acceptor)->offer(), &offer));
   Offer elsewhere = offer;
   elsewhere.boot_id[3] ^= 1;
-  const int64_t start = NowNs();
   Status status = transport->Connect(Pack(elsewhere), options, Patience()).status();
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
   EXPECT_NE(status.message().find("another host"), std::string::npos);
@@ -247,7 +246,6 @@ TEST_P(ShmTest, AnotherHostOrNetworkNamespaceIsUnavailable) {
   status = transport->Connect(Pack(unheard), options, Patience()).status();
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
   EXPECT_NE(status.message().find("network namespace"), std::string::npos);
-  EXPECT_LT(NowNs() - start, 1000000000);
   acceptor->reset();
   status = transport->Connect(Pack(offer), options, Patience()).status();
   EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status.message();

@@ -80,21 +80,17 @@ TEST_P(VerbsTransportTest, AcceptEndsAtItsDeadline) {
   auto transport = NewTransport();
   auto acceptor = Listen(transport.get());
   ASSERT_NE(acceptor, nullptr);
-  const int64_t start = NowNs();
   auto accepted = acceptor->Accept(Counted(), Deadline::After(0.1));
   EXPECT_EQ(accepted.status().code(), StatusCode::kDeadlineExceeded);
-  EXPECT_LT(NowNs() - start, 1000000000);
 }
 
-TEST_P(VerbsTransportTest, ConnectWithoutAListenerFailsSoon) {
+TEST_P(VerbsTransportTest, ConnectWithoutAListenerFails) {
   auto transport = NewTransport();
   auto acceptor = Listen(transport.get());
   ASSERT_NE(acceptor, nullptr);
   const std::string offer = acceptor->offer();
   acceptor.reset();
-  const int64_t start = NowNs();
   EXPECT_FALSE(transport->Connect(offer, Counted(), Deadline::After(1)).ok());
-  EXPECT_LT(NowNs() - start, 2000000000);
 }
 
 TEST_P(VerbsTransportTest, ConnectChecksTheOffer) {

@@ -100,7 +100,7 @@ class Strangers {
 
 Result<std::unique_ptr<Acceptor>> TcpAcceptor::Create(std::shared_ptr<PollSet> poll_set,
                                                       const std::string& local_ip,
-                                                      PortRange ports) {
+                                                      const PortRange& ports) {
   auto listener = ListenAt(local_ip, ports);
   if (!listener.ok()) return listener.status();
   Offer offer;

@@ -19,7 +19,8 @@ namespace rdmabatch::tcp {
 class TcpAcceptor final : public Acceptor {
  public:
   static Result<std::unique_ptr<Acceptor>> Create(std::shared_ptr<PollSet> poll_set,
-                                                  const std::string& local_ip, PortRange ports);
+                                                  const std::string& local_ip,
+                                                  const PortRange& ports);
 
   const std::string& offer() const override { return offer_bytes_; }
   Result<std::unique_ptr<Endpoint>> Accept(const EndpointOptions& options,

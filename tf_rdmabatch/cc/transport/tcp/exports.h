@@ -39,8 +39,9 @@ class Exports {
   // Of two endpoints differ, so that a descriptor that was meant for another one is refused.
   uint32_t tag_ = 0;
   std::atomic<uint32_t> count_{0};
-  const std::unique_ptr<std::shared_ptr<Registration>[]> entries_{
-      new std::shared_ptr<Registration>[kMaxRegions]};
+  const std::unique_ptr<std::shared_ptr<Registration>[]> entries_ {
+    new std::shared_ptr<Registration>[ kMaxRegions ]
+  };
 };
 
 }  // namespace rdmabatch::tcp

@@ -35,6 +35,11 @@ class Output {
     room_.store(true, std::memory_order_seq_cst);
     Send();
   }
+  // Progress thread: sends something that the peer's kernel has to acknowledge.
+  void KeepAlive() {
+    keep_alive_.store(true, std::memory_order_relaxed);
+    Send();
+  }
   // Progress thread: immediates that were perceived; said with what is sent next.
   void Acknowledge(uint32_t count) {
     perceived_.store(perceived_.load(std::memory_order_relaxed) + count, std::memory_order_release);
@@ -84,6 +89,8 @@ class Output {
 
   std::atomic<uint32_t> wanted_{0};  // calls of Send that the sender has not yet served
   std::atomic<bool> room_{false};
+
+  std::atomic<bool> keep_alive_{false};
 
   // The sender's.
   bool waits_for_room_ = false;

@@ -105,7 +105,7 @@ bool Output::Gather() {
   reply_frames_used_ = 0;
   const uint32_t perceived = perceived_.load(std::memory_order_acquire);
   const uint32_t acknowledged = acknowledged_.load(std::memory_order_relaxed);
-  if (perceived != acknowledged) {
+  if (perceived != acknowledged || keep_alive_.exchange(false, std::memory_order_relaxed)) {
     ack_ = Frame{};
     ack_.immediate = perceived - acknowledged;
     Add(&ack_, sizeof(ack_));
@@ -131,8 +131,7 @@ void Output::GatherWork() {
 void Output::GatherReplies() {
   uint32_t next = replied_.load(std::memory_order_relaxed);
   const uint32_t end = reply_end_.load(std::memory_order_acquire);
-  for (size_t bytes = 0;
-       next != end && reply_frames_used_ < kMaxReplies && bytes < kGatherBytes;) {
+  for (size_t bytes = 0; next != end && reply_frames_used_ < kMaxReplies && bytes < kGatherBytes;) {
     Reply& reply = replies_[next & reply_mask_];
     ReplyFrame& out = reply_frames_[reply_frames_used_];
     const uint32_t part = std::min(reply.left, kReplyBytes);

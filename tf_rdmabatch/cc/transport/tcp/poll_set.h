@@ -40,19 +40,25 @@ class PollSet {
   int epoll() const { return epoll_.get(); }
 
  private:
-  explicit PollSet(UniqueFd epoll) : epoll_(std::move(epoll)) {}
+  PollSet(UniqueFd epoll, UniqueFd timer) : epoll_(std::move(epoll)), timer_(std::move(timer)) {}
   void Refresh();
+  // Of endpoints that have to be watched.
+  void Count(int change);
+  void CheckPeers();
 
   const UniqueFd epoll_;
+  const UniqueFd timer_;  // in epoll_; see kLookMs
   PollGate gate_;
 
   // The progress thread's.
   std::vector<TcpEndpoint*> polled_;
   uint64_t polled_version_ = 0;
   size_t next_ = 0;  // the endpoint served next
+  int64_t checked_at_ns_ = 0;
 
   std::atomic<uint64_t> version_{0};  // of endpoints_
   std::mutex mutex_;
+  int watched_ = 0;  // mutex_
   std::vector<TcpEndpoint*> endpoints_;
 };
 

@@ -20,7 +20,11 @@ size_t PollSet::Poll(Span<Completion> completions) {
   epoll_event events[kEvents];
   const int n = epoll_wait(epoll_.get(), events, kEvents, 0);
   for (int i = 0; i < n; ++i) {
-    static_cast<TcpEndpoint*>(events[i].data.ptr)->Note(events[i].events);
+    if (events[i].data.ptr == nullptr) {
+      CheckPeers();
+    } else {
+      static_cast<TcpEndpoint*>(events[i].data.ptr)->Note(events[i].events);
+    }
   }
   size_t taken = 0;
   for (size_t visits = polled_.size(); visits > 0 && taken < completions.size(); --visits) {

@@ -63,9 +63,13 @@ size_t SendQueue::Append(Span<const WorkRequest> chain) {
   }
   if (accepted == 0) return 0;
   const WorkRequest& last = chain[accepted - 1];
-  chains_[last_chain_++ & entry_mask_] = {
-      last.id, static_cast<uint32_t>(accepted), posted,
-      announced, reads, last.op == OpCode::kWriteImm, reads != reads_before};
+  chains_[last_chain_++ & entry_mask_] = {last.id,
+                                          static_cast<uint32_t>(accepted),
+                                          posted,
+                                          announced,
+                                          reads,
+                                          last.op == OpCode::kWriteImm,
+                                          reads != reads_before};
   in_flight_ += static_cast<uint32_t>(accepted);
   // The peer's answers may come as soon as the frames are seen.
   announced_.store(announced, std::memory_order_release);

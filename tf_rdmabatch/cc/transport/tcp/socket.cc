@@ -5,12 +5,10 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <system_error>
@@ -19,8 +17,6 @@
 namespace rdmabatch::tcp {
 namespace {
 
-// Strangers must not fill the queue in which the peer waits.
-constexpr int kBacklog = 64;
 constexpr int kPollSliceMs = 1000;
 
 Status ErrnoStatus(const std::string& what, int error) {
@@ -81,58 +77,12 @@ void SetNoDelay(int socket) {
   (void)setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 }
 
-bool ParsePort(const std::string& text, uint16_t* port) {
-  if (text.empty() || text.size() > 5 ||
-      !std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; })) {
-    return false;
-  }
-  const int value = std::stoi(text);
-  *port = static_cast<uint16_t>(value);
-  return value >= 1 && value <= 65535;
-}
-
 }  // namespace
 
-Result<PortRange> PortRange::Parse(const std::string& text) {
-  const size_t dash = text.find('-');
-  PortRange range;
-  const bool parsed =
-      ParsePort(text.substr(0, dash), &range.first) &&
-      ParsePort(dash == std::string::npos ? text : text.substr(dash + 1), &range.last);
-  if (!parsed || range.first > range.last) {
-    return Status(StatusCode::kInvalidArgument,
-                  "\"" + text + "\" is not a range of ports: write FIRST-LAST, such as 20000-20100");
-  }
-  return range;
-}
-
-Result<UniqueFd> ListenAt(const std::string& ip, PortRange ports) {
+Result<UniqueFd> ListenAt(const std::string& ip, const PortRange& ports) {
   auto address = ParseIp(ip);
   if (!address.ok()) return address.status();
-  auto fd = NewSocket(address->any.sa_family);
-  if (!fd.ok()) return fd.status();
-  const int on = 1;
-  (void)setsockopt(fd->get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  // Tasks of one host begin at different ports, and seldom meet.
-  const uint32_t count = ports.last - ports.first + 1u;
-  uint32_t start = 0;
-  if (getrandom(&start, sizeof(start), 0) != sizeof(start)) start = 0;
-  for (uint32_t i = 0; i < count; ++i) {
-    SetPort(&*address, static_cast<uint16_t>(ports.first + (start % count + i) % count));
-    // Two sockets may be bound to a port by SO_REUSEADDR; only one can listen.
-    if (bind(fd->get(), &address->any, SizeOf(*address)) == 0 &&
-        listen(fd->get(), kBacklog) == 0) {
-      return fd;
-    }
-    if (errno != EADDRINUSE) return ErrnoStatus("listening at " + ip, errno);
-    fd = NewSocket(address->any.sa_family);
-    if (!fd.ok()) return fd.status();
-    (void)setsockopt(fd->get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  }
-  return Status(StatusCode::kResourceExhausted,
-                "every port from " + std::to_string(ports.first) + " to " +
-                    std::to_string(ports.last) + " is in use at " + ip +
-                    ": give TF_RDMABATCH_PORTS a larger range");
+  return rdmabatch::ListenAt(&address->any, SizeOf(*address), ports);
 }
 
 Status FillAddress(int socket, Offer* offer) {
@@ -159,9 +109,9 @@ Result<UniqueFd> ConnectTo(const Offer& offer, Deadline deadline) {
   int error = connect(fd->get(), &address.any, SizeOf(address)) == 0 ? 0 : errno;
   if (error == EINPROGRESS) {
     if (!WaitFor(fd->get(), POLLOUT, deadline)) {
-      return Status(StatusCode::kDeadlineExceeded,
-                    "the peer's host does not answer at port " + std::to_string(offer.port) +
-                        " (a firewall? see TF_RDMABATCH_PORTS)");
+      return Status(StatusCode::kDeadlineExceeded, "the peer's host does not answer at port " +
+                                                       std::to_string(offer.port) +
+                                                       " (a firewall? see TF_RDMABATCH_PORTS)");
     }
     socklen_t size = sizeof(error);
     if (getsockopt(fd->get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;

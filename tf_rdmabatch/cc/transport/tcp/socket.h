@@ -7,24 +7,15 @@
 #include <string>
 
 #include "tf_rdmabatch/cc/base/clock.h"
+#include "tf_rdmabatch/cc/base/listen.h"
 #include "tf_rdmabatch/cc/base/status.h"
 #include "tf_rdmabatch/cc/base/unique_fd.h"
 #include "tf_rdmabatch/cc/transport/tcp/wire.h"
 
 namespace rdmabatch::tcp {
 
-// 0 to 0: any port that is free.
-struct PortRange {
-  uint16_t first = 0;
-  uint16_t last = 0;
-
-  // "FIRST-LAST" or one port; kInvalidArgument says what to write.
-  static Result<PortRange> Parse(const std::string& text);
-};
-
-// Listens at `ip` (numeric) and nowhere else. kResourceExhausted when every port of the range is in
-// use.
-Result<UniqueFd> ListenAt(const std::string& ip, PortRange ports);
+// Listens at `ip` (numeric) and nowhere else. Errors are those of the other ListenAt.
+Result<UniqueFd> ListenAt(const std::string& ip, const PortRange& ports);
 
 // Sets family, port and address to where `socket` listens.
 Status FillAddress(int socket, Offer* offer);

@@ -1,6 +1,5 @@
 #include "tf_rdmabatch/cc/transport/tcp/tcp.h"
 
-#include <cstdlib>
 #include <memory>
 #include <string>
 #include <utility>
@@ -8,26 +7,18 @@
 #include "tf_rdmabatch/cc/transport/tcp/acceptor.h"
 #include "tf_rdmabatch/cc/transport/tcp/exports.h"
 #include "tf_rdmabatch/cc/transport/tcp/poll_set.h"
-#include "tf_rdmabatch/cc/transport/tcp/socket.h"
 
 namespace rdmabatch {
 namespace tcp {
 namespace {
 
-Result<PortRange> Ports() {
-  const char* text = std::getenv("TF_RDMABATCH_PORTS");
-  if (text == nullptr || *text == '\0') return PortRange{};
-  auto ports = PortRange::Parse(text);
-  if (ports.ok()) return ports;
-  return Status(ports.status().code(), "TF_RDMABATCH_PORTS: " + ports.status().message());
-}
-
 class TcpTransport final : public Transport {
  public:
-  TcpTransport(std::shared_ptr<PollSet> poll_set, PortRange ports)
-      : poll_set_(std::move(poll_set)), ports_(ports) {}
+  TcpTransport(std::shared_ptr<PollSet> poll_set, const TransportOptions& options)
+      : poll_set_(std::move(poll_set)), options_(options) {}
 
   const char* name() const override { return kTcpTransport.name; }
+  bool one_sided() const override { return false; }
 
   Result<LocalMemory> RegisterMemory(const Segment& segment, Access access) override {
     if (segment.data() == nullptr || segment.size() == 0) {
@@ -55,7 +46,7 @@ class TcpTransport final : public Transport {
   }
 
   Result<std::unique_ptr<Acceptor>> Listen(const std::string& local_ip) override {
-    return TcpAcceptor::Create(poll_set_, local_ip, ports_);
+    return TcpAcceptor::Create(poll_set_, local_ip, options_.ports);
   }
   Result<std::unique_ptr<Endpoint>> Connect(const std::string& offer,
                                             const EndpointOptions& options,
@@ -71,20 +62,15 @@ class TcpTransport final : public Transport {
 
  private:
   const std::shared_ptr<PollSet> poll_set_;
-  const PortRange ports_;
+  const TransportOptions options_;
 };
 
-Status Probe() {
-  if (auto ports = Ports(); !ports.ok()) return ports.status();
-  return PollSet::Create().status();
-}
+Status Probe() { return PollSet::Create().status(); }
 
-Result<std::unique_ptr<Transport>> Create() {
-  auto ports = Ports();
-  if (!ports.ok()) return ports.status();
+Result<std::unique_ptr<Transport>> Create(const TransportOptions& options) {
   auto poll_set = PollSet::Create();
   if (!poll_set.ok()) return poll_set.status();
-  return std::unique_ptr<Transport>(new TcpTransport(std::move(*poll_set), *ports));
+  return std::unique_ptr<Transport>(new TcpTransport(std::move(*poll_set), options));
 }
 
 }  // namespace

@@ -33,7 +33,8 @@ TcpEndpoint::TcpEndpoint(std::shared_ptr<PollSet> poll_set, UniqueFd socket,
       link_(std::move(socket), poll_set_->epoll()),
       queue_(options),
       output_(&link_, &queue_, options.counters, peer_reads),
-      input_(&link_, &queue_, &output_, &exports_, options) {}
+      input_(&link_, &queue_, &output_, &exports_, options),
+      watchdog_(link_.socket()) {}
 
 TcpEndpoint::~TcpEndpoint() {
   Close();
@@ -45,6 +46,20 @@ void TcpEndpoint::Close() {
   link_.Close();
   poll_set_->AwaitOutside();
   output_.AwaitOutside();
+}
+
+void TcpEndpoint::CheckPeer(uint32_t since_ms) {
+  if (!watchdog_.watches() || input_.ended()) return;
+  switch (watchdog_.Look(since_ms)) {
+    case Watchdog::Verdict::kAnswers:
+      break;
+    case Watchdog::Verdict::kIdle:
+      output_.KeepAlive();
+      break;
+    case Watchdog::Verdict::kDead:
+      link_.Break(kSilent);
+      break;
+  }
 }
 
 Result<std::string> TcpEndpoint::Export(const LocalMemory& memory) {

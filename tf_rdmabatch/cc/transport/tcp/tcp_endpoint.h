@@ -13,6 +13,7 @@
 #include "tf_rdmabatch/cc/transport/tcp/output.h"
 #include "tf_rdmabatch/cc/transport/tcp/poll_set.h"
 #include "tf_rdmabatch/cc/transport/tcp/send_queue.h"
+#include "tf_rdmabatch/cc/transport/tcp/watchdog.h"
 #include "tf_rdmabatch/cc/transport/transport.h"
 
 namespace rdmabatch::tcp {
@@ -47,7 +48,10 @@ class TcpEndpoint final : public Endpoint {
   void Note(uint32_t events);
   size_t Visit(Span<Completion> completions);
 
+  void CheckPeer(uint32_t since_ms);
+
   Link& link() { return link_; }
+  const Watchdog& watchdog() const { return watchdog_; }
   Output& output() { return output_; }
 
  private:
@@ -63,6 +67,7 @@ class TcpEndpoint final : public Endpoint {
   SendQueue queue_;
   Output output_;
   Input input_;
+  Watchdog watchdog_;
 
   bool send_failure_reported_ = false;  // send side
 

@@ -64,8 +64,8 @@ enum class FrameType : uint32_t {
   kWrite = 1,     // payload goes to (region, offset) of the receiver
   kWriteImm = 2,  // the same, and then `immediate` is perceived
   kRead = 3,      // asks for `length` bytes of (region, offset) of the receiver; no payload
-  kReply = 4,     // payload: the next `length` bytes of the oldest read that is not answered in full
-  kAck = 5,       // `immediate` more immediates were perceived; 0 keeps the connection alive
+  kReply = 4,  // payload: the next `length` bytes of the oldest read that is not answered in full
+  kAck = 5,    // `immediate` more immediates were perceived; 0 keeps the connection alive
 };
 
 struct Frame {
