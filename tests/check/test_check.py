@@ -152,6 +152,11 @@ def test_task_without_a_leading_one() -> None:
         (["--cluster", "a,b:2", "--task", "0"], None, "'a' is not host:port"),
         (["--cluster", "a:1,a:1", "--task", "0"], None, "have the same address, a:1"),
         (["--cluster", "a:1", "--task", "0"], None, "at least two tasks"),
+        (
+            ["--cluster", "127.0.0.1:1,b:2", "--task", "0", "--transport", "pigeon"],
+            None,
+            'no transport "pigeon"',
+        ),
         (["--timeout", "-1"], None, "not a positive number"),
         ([], "{", "TF_CONFIG describes no job"),
         ([], '{"cluster": {"ps": ["a:1"]}, "task": {"type": "ps", "index": 1}}', "has no ps:1"),

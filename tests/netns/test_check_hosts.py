@@ -11,7 +11,7 @@ from tests.check.tasks import run_check
 from tests.netns.hosts import Network
 
 MakeNetwork = Callable[[Sequence[str]], Network]
-QUICK = ("--seconds", "0.05", "--timeout", "3")
+QUICK = ("--seconds", "0.05", "--timeout", "8")
 NAMES = ["node0", "node1", "node2"]
 
 

@@ -59,8 +59,13 @@ def from_addresses(addresses: Sequence[str], names: Sequence[str] | None, index:
     return _checked(Role(tasks, index))
 
 
-def from_environment() -> Role:
+def from_environment(workers: int | None, ps: int | None) -> Role:
     """Return the role that TF_CONFIG describes, or Slurm or Kubernetes, which started this process.
+
+    Parameters
+    ----------
+    workers, ps
+        Of the job, for Slurm and Kubernetes; None is what `tf-rdmabatch launch` takes there.
 
     Raises
     ------
@@ -70,7 +75,7 @@ def from_environment() -> Role:
     text = os.environ.get("TF_CONFIG")
     manager = role.manager_of(os.environ)
     if not text and manager is not None:
-        options = argparse.Namespace(workers=None, ps=None, port=None, default_port=FIRST_PORT)
+        options = argparse.Namespace(workers=workers, ps=ps, port=None, default_port=FIRST_PORT)
         text = role.find_task(manager, options, os.environ).tf_config
     if not text:
         raise CommandError(

@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
-from tf_rdmabatch import _core, _logs
+from tf_rdmabatch import _logs
 from tf_rdmabatch.bench.report import require_matplotlib
 from tf_rdmabatch.check import lead
 from tf_rdmabatch.check.agent import Agent
@@ -69,11 +69,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--task", type=int, metavar="N", help="with --cluster: which of them this is, from 0"
     )
+    for job in ("workers", "ps"):
+        parser.add_argument(
+            f"--{job}", type=int, help="under Slurm and on Kubernetes, as of `tf-rdmabatch launch`"
+        )
     parser.add_argument(
         "--transport",
-        default="auto",
-        choices=["auto", *(name for name, *_ in _core.transports())],
-        help="what the job is to use; default: %(default)s",
+        default=os.environ.get("TF_RDMABATCH_TRANSPORT", "auto"),
+        metavar="RULES",
+        help="what the job is to use, such as tcp or ps:1=tcp,*=auto; default: "
+        "TF_RDMABATCH_TRANSPORT, or auto",
     )
     parser.add_argument(
         "--wait",
@@ -129,7 +134,7 @@ def _role(options: argparse.Namespace) -> Role:
     if (options.cluster is None) != (options.task is None):
         raise CommandError("--cluster and --task belong together", status=2)
     if options.cluster is None:
-        return from_environment()
+        return from_environment(options.workers, options.ps)
     names = None if options.names is None else options.names.split(",")
     return from_addresses(options.cluster.split(","), names, options.task)
 

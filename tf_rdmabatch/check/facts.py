@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import ipaddress
 import os
 import platform
 import resource
 import socket
-import time
 from typing import Any
 
-import tf_rdmabatch
 from tf_rdmabatch import _core
 from tf_rdmabatch.devices import list_devices
-
-_TENSORFLOW = ("tensorflow", "tensorflow-cpu", "tf-nightly", "tensorflow-rocm")
+from tf_rdmabatch.launch.checks import describe_host
 
 
 def collect(listens: str) -> dict[str, Any]:
@@ -26,12 +22,13 @@ def collect(listens: str) -> dict[str, Any]:
     listens
         The ``ip:port`` at which the task listens.
     """
+    software = describe_host()
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     return {
         "host": socket.gethostname(),
         "listens": listens,
-        "version": tf_rdmabatch.__version__,
-        "tensorflow": _tensorflow(),
+        "version": software["package"],
+        "tensorflow": software["tensorflow"],
         "python": platform.python_version(),
         "kernel": platform.release(),
         "cpus": len(os.sched_getaffinity(0)),
@@ -39,7 +36,7 @@ def collect(listens: str) -> dict[str, Any]:
         "memlock": None if soft == resource.RLIM_INFINITY else soft,
         "devices": [device.name for device in list_devices().devices],
         "transports": {name: "" if here else why for name, here, why in _core.transports()},
-        "time": time.time(),
+        "time": software["time"],
     }
 
 
@@ -50,13 +47,3 @@ def is_loopback(listens: str) -> bool:
         return ipaddress.ip_address(ip).is_loopback
     except ValueError:
         return False
-
-
-def _tensorflow() -> str | None:
-    """Return the installed version; importing it would take seconds."""
-    for name in _TENSORFLOW:
-        try:
-            return importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return None
