@@ -7,7 +7,7 @@ TENSORFLOW ?= tensorflow-cpu>=2.21,<2.22
 KERAS_2 ?= tf_keras>=2.21,<2.22
 DEVICES ?= rxe0 siw0
 # Collecting the tests of the ops, none of which needs a device, would import TensorFlow: 20 s there.
-PYTEST_VERBS := pytest -m verbs -p no:cacheprovider --ignore=tests/ops
+PYTEST_VERBS := pytest -m "verbs or netem" -p no:cacheprovider --ignore=tests/ops
 SANITIZERS := asan-ubsan tsan
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)

@@ -259,6 +259,19 @@ def describe_variable(variable: Any, proto: Any, options: Any) -> None:
     resource_variable_ops.write_object_proto_for_resource_variable(variable, proto, options)
 
 
+def keep_functions(kept: bool) -> None:
+    """Keep functions that nobody uses any more in the runtime, or remove them again.
+
+    A function's end removes it by `Context.remove_function`, which tells each remote task that has
+    it, and waits for the answer with Python's lock held: 20 s where the task's host is gone.
+    """
+    runtime = context.context()
+    if kept:
+        runtime.remove_function = lambda name: None  # noqa: ARG005
+    else:
+        vars(runtime).pop("remove_function", None)
+
+
 def refuse_in_replica(what: str) -> None:
     """Raise an error if the caller is in a replica."""
     context = distribute_lib.get_replica_context()

@@ -15,13 +15,17 @@ from tf_rdmabatch import ops as _ops  # noqa: F401  The server runs the library'
 from tf_rdmabatch.cli import CommandError
 from tf_rdmabatch.strategy.addresses import split_address
 from tf_rdmabatch.strategy.resolver import find_resolver, require_server
+from tf_rdmabatch.strategy.watch import (
+    HostUnreachableError,
+    cut_connections,
+    host_errors,
+    keep_alive,
+)
 
 LOGGER = logging.getLogger("tf_rdmabatch")
 # Seconds between attempts to reach a chief, and between lines about one that has not come yet.
 _INTERVAL = 0.5
 _PATIENCE = 30.0
-# Silent for 10 s, then 3 questions in 15 s without an answer: its host is gone.
-_KEEP_ALIVE = {socket.TCP_KEEPIDLE: 10, socket.TCP_KEEPINTVL: 5, socket.TCP_KEEPCNT: 3}
 
 
 def serve(
@@ -108,14 +112,16 @@ def _follow(chief: str) -> OSError | None:
         return error
     with connection:
         connection.settimeout(None)
-        # A host that vanishes ends no connection.
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for option, value in _KEEP_ALIVE.items():
-            connection.setsockopt(socket.IPPROTO_TCP, option, value)
+        keep_alive(connection)
         try:
             # Its server greets; it closes silent connections after a while.
-            while connection.recv(4096):
-                pass
+            with host_errors():
+                while connection.recv(4096):
+                    pass
+        except HostUnreachableError:
+            # When the chief is back it knows nothing of TensorFlow's connections with it, and what
+            # is sent over one of them would be lost.
+            cut_connections(chief)
         except OSError:
             pass
     return None

@@ -20,6 +20,7 @@ _COMMANDS = {
     "info": ("tf_rdmabatch.info", "what can run on this machine, and what is missing for the rest"),
     "bench": ("tf_rdmabatch.bench", "measure the engine, or training steps"),
     "serve": ("tf_rdmabatch.strategy.serve", "serve a worker or ps task of a TensorFlow job"),
+    "check": ("tf_rdmabatch.check.command", "what connects the hosts of a job, and how fast"),
     "launch": ("tf_rdmabatch.launch", "run a script with workers and parameter servers"),
 }
 

@@ -49,13 +49,7 @@ class Runner:
     def __init__(self, kind: str, replicas: int, workers: int = 0, servers: int = 0) -> None:
         self.folder = tempfile.TemporaryDirectory()
         self.tasks: dict[str, subprocess.Popen[bytes]] = {}
-        self.ports = free_ports(workers + servers + 1)
-        addresses = iter(f"127.0.0.1:{p}" for p in self.ports)
-        self.cluster = {
-            "worker": [next(addresses) for _ in range(workers)],
-            "ps": [next(addresses) for _ in range(servers)],
-            "chief": [next(addresses)],
-        }
+        self.cluster = self.addresses({"worker": workers, "ps": servers, "chief": 1})
         for job, count in (("worker", workers), ("ps", servers)):
             for index in range(count):
                 self.start_task(job, index)
@@ -65,6 +59,17 @@ class Runner:
         except CaseError:
             self.close()
             raise
+
+    def addresses(self, counts: dict[str, int]) -> dict[str, list[str]]:
+        """Return the addresses of that many tasks of each job."""
+        self.ports = free_ports(sum(counts.values()))
+        free = iter(self.ports)
+        return {job: [f"127.0.0.1:{next(free)}" for _ in range(n)] for job, n in counts.items()}
+
+    def popen(self, task: str, command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+        """Start the process of a task, such as ``"worker:0"``."""
+        del task
+        return subprocess.Popen(command, **options)
 
     def start_chief(self) -> None:
         self.chief = self._process("chief", 0, self._arguments, pipes=True)
@@ -94,7 +99,8 @@ class Runner:
             environment["TF_CONFIG"] = json.dumps({"cluster": self.cluster, "task": task})
         pipe = subprocess.PIPE if pipes else subprocess.DEVNULL
         with (Path(self.folder.name) / f"{job}{index}.log").open("ab") as log:
-            return subprocess.Popen(
+            return self.popen(
+                f"{job}:{index}",
                 [sys.executable, "-m", f"tests.strategy.{arguments[0]}", *arguments[1:]],
                 cwd=ROOT,
                 env=environment,

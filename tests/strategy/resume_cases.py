@@ -34,11 +34,11 @@ def interrupt(working: str | None) -> None:
 
 
 def ended(function: Callable[[], Any]) -> dict[str, Any]:
-    """Return the name of the error that a function ends with."""
+    """Return the name of the error that a function ends with, and its text."""
     try:
         function()
     except (tf.errors.UnavailableError, InterruptionError) as error:
-        return {"ended": np.asarray(type(error).__name__)}
+        return {"ended": np.asarray(type(error).__name__), "text": np.asarray(str(error))}
     return {"ended": np.asarray("done")}
 
 
