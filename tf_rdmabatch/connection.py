@@ -91,7 +91,7 @@ class Connection:
 
     @property
     def transport(self) -> str:
-        """The name of the transport: "shm" or "verbs"."""
+        """The name of the transport: "shm", "verbs" or "tcp"."""
         return self._native.transport
 
     @property

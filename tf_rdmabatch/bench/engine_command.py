@@ -41,7 +41,7 @@ from tf_rdmabatch.bench.report import (
 from tf_rdmabatch.cli import CommandError
 
 CONFIRMS = ("batch", "each")
-TRANSPORTS = ("shm", "verbs")
+TRANSPORTS = ("shm", "verbs", "tcp")
 IDLE_SECONDS = 10.0
 MAX_PEERS = 1024
 
