@@ -73,7 +73,7 @@ class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: i
         Seconds to wait for all workers and parameter servers to come up.
     task_timeout
         Seconds after which a worker or parameter server that does not answer counts as lost. One
-        whose process has ended is noticed at once.
+        whose process has ended is noticed at once, one whose host does not answer in about three.
 
     Raises
     ------
