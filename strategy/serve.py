@@ -98,7 +98,7 @@ def _wait_for_end(chief: str, linger: float, start_timeout: float | None) -> Non
         time.sleep(_INTERVAL)
     if not came:
         raise TimeoutError(
-            f"no chief has come at {chief} in {start_timeout:.0f} s: has its script failed, or not "
+            f"no chief has come at {chief} in {start_timeout:g} s: has its script failed, or not "
             "created the strategy yet? --start-timeout waits longer"
         )
     LOGGER.info("the chief at %s has ended", chief)

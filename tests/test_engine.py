@@ -35,7 +35,7 @@ Until = Callable[[Callable[[], bool]], None]
 def test_a_message_arrives_with_its_tag_and_can_be_answered(pair: Pair, transport: str) -> None:
     server, client, connection = pair
     assert connection.transport == transport
-    assert connection.choice == f"{transport} (first choice)"
+    assert connection.choice == f"{transport} (asked for)"
     assert connection.peer.name == "server"
     assert connection.peer.pid == os.getpid()
     connection.send(b"hello", tag=2**64 - 1)

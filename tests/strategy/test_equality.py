@@ -58,13 +58,19 @@ def test_what_mirrored_strategy_cannot(runners: MakeRunner, options: dict[str, A
     compare(runners, case, reference="plain", rtol=1e-4, allotment=[1, 3], **options)
 
 
+# Those that need the same cluster follow each other.
+@pytest.mark.parametrize("servers", [1, 2])
+def test_loop_on_two_servers(runners: MakeRunner, servers: int) -> None:
+    compare(runners, "loop_cases:reductions", 2, servers, allotment=[3, 1])
+
+
 @pytest.mark.parametrize(
     ("workers", "servers", "replicas", "allotment", "change"),
     [
+        (2, 2, 4, [0, 4], [[2, 2], [1, 3]]),
         (1, 1, 2, [2], None),
         (1, 2, 4, [4], None),
         (2, 1, 4, [2, 2], [[1, 3], [4, 0], [3, 1]]),
-        (2, 2, 4, [0, 4], [[2, 2], [1, 3]]),
         (3, 1, 4, [2, 1, 1], [[1, 1, 2], [0, 3, 1]]),
         (3, 2, 4, [1, 1, 2], None),
     ],
@@ -106,11 +112,6 @@ def test_model(runners: MakeRunner, case: str) -> None:
 @pytest.mark.parametrize("case", ["raw", "reductions", "saved", "saved_metric", "written_by_chief"])
 def test_loop(runners: MakeRunner, case: str) -> None:
     compare(runners, f"loop_cases:{case}", allotment=[1, 3])
-
-
-@pytest.mark.parametrize("servers", [1, 2])
-def test_loop_on_two_servers(runners: MakeRunner, servers: int) -> None:
-    compare(runners, "loop_cases:reductions", 2, servers, allotment=[3, 1])
 
 
 def test_datasets_of_each_worker(runners: MakeRunner) -> None:

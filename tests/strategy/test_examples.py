@@ -12,7 +12,7 @@ import pytest
 pytestmark = pytest.mark.timeout(300)
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-TINY = ["--model", "MobileNetV2", "--image-size", "32", "--batch-size", "2"]
+TINY = ["--model", "MobileNet", "--image-size", "32", "--batch-size", "2"]
 SHORT = ["--num-warmup-batches", "1", "--num-batches-per-iter", "1", "--num-iters", "2"]
 
 
@@ -44,7 +44,7 @@ def test_synthetic_images(strategy: str) -> None:
     number = r"\d+\.\d"
     lines = [line for line in done.stdout.splitlines() if not line.startswith("[")]
     expected = [
-        "Model: MobileNetV2",
+        "Model: MobileNet",
         "Batch size: 2",
         "Number of workers: 2",
         r"Running warmup\.\.\.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.strategy.cluster import ROOT
+from tests.strategy.cluster import ROOT, free_ports
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -84,3 +85,20 @@ def test_killed_worker(job: subprocess.Popen[str], tmp_path: Path) -> None:
 
 def is_worker(process: int) -> bool:
     return '"task": {"type": "worker"' in Path(f"/proc/{process}/environ").read_text()
+
+
+def test_a_task_whose_chief_never_comes() -> None:
+    """As where Slurm or Kubernetes has started it, and the script fails before its strategy."""
+    chief, worker, ps = (f"127.0.0.1:{port}" for port in free_ports(3))
+    cluster = {"chief": [chief], "worker": [worker], "ps": [ps]}
+    config = {"cluster": cluster, "task": {"type": "worker", "index": 0}}
+    done = subprocess.run(
+        [sys.executable, "-m", "tf_rdmabatch", "serve", "--start-timeout", "0.5"],
+        env=os.environ | {"TF_CONFIG": json.dumps(config), "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert f"tf-rdmabatch: error: no chief has come at {chief} in " in done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+from typing import Any
 
 import pytest
 import tensorflow as tf
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.timeout(300)
 TASKS = {"ps:0": "a:1", "worker:0": "a:2"}
 
 
-def failing(breakable: Runner, **options: object) -> str:
+def failing(breakable: Runner, **options: Any) -> str:
     return str(breakable.run("start_cases:failing", **options)["message"])
 
 
@@ -68,7 +69,7 @@ def test_a_rule_for_a_task_that_there_is_not(breakable: Runner) -> None:
 
 
 def test_the_environment_counts(breakable: Runner) -> None:
-    options = {"variable": "TF_RDMABATCH_TRANSPORT", "value": "pigeon"}
+    options: dict[str, Any] = {"variable": "TF_RDMABATCH_TRANSPORT", "value": "pigeon"}
     error = str(breakable.run("start_cases:of_environment", **options)["message"])
     assert 'TF_RDMABATCH_TRANSPORT: no transport "pigeon": choose one of auto, shm' in error
     options = {"variable": "TF_RDMABATCH_PORTS", "value": "9-1"}

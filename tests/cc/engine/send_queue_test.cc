@@ -78,8 +78,9 @@ TEST(SendQueue, AStalledPeerHoldsUpNobody) {
 }
 
 TEST(Deadlines, EndWhatWaitsTooLong) {
-  Deadlines deadlines;
-  ASSERT_TRUE(deadlines.Start().ok());
+  Timers timers;
+  ASSERT_TRUE(timers.Start().ok());
+  Deadlines deadlines(&timers);
   std::atomic<bool> ended{false};
   Status status;
   auto late = std::make_shared<Waiter>([&](const Status& s) {
@@ -96,7 +97,9 @@ TEST(Deadlines, EndWhatWaitsTooLong) {
   EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
   EXPECT_EQ(status.message(), "pulling parameter \"w\" missed its deadline");
   EXPECT_FALSE(patient->ended());
-  deadlines.Stop();
+  timers.Stop();
+  EXPECT_FALSE(patient->ended());
+  deadlines.Add(patient, Deadline::After(0), "stopped");
   EXPECT_FALSE(patient->ended());
 }
 

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "tf_rdmabatch/cc/base/clock.h"
 #include "tf_rdmabatch/cc/base/thread.h"
@@ -15,8 +16,8 @@
 
 namespace rdmabatch {
 
-// One thread that sleeps until the next waiter is due; there is none before the first one. Waiters
-// are ended in that thread, so they may not block. Thread-safe.
+// One thread that sleeps until the next waiter is due. Waiters are ended in that thread, so they
+// may not block. Thread-safe.
 class Timers {
  public:
   Timers() = default;
@@ -24,22 +25,23 @@ class Timers {
   Timers(const Timers&) = delete;
   Timers& operator=(const Timers&) = delete;
 
+  // Once, before anything waits for long.
+  Status Start() {
+    return StartThread(
+        "rdmabatch-time", [this] { Run(); }, &thread_);
+  }
+
   // Ends `waiter` at that time; with kCancelled when the timers are stopped before.
-  Status Add(std::shared_ptr<Waiter> waiter, Deadline at) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    if (!stopped_ && !thread_.joinable()) {
-      RDMABATCH_RETURN_IF_ERROR(StartThread(
-          "rdmabatch-time", [this] { Run(); }, &thread_));
+  void Add(std::shared_ptr<Waiter> waiter, Deadline at) {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (!stopped_) waiting_.emplace(at.at_ns(), std::exchange(waiter, nullptr));
     }
-    if (stopped_) {
-      lock.unlock();
+    if (waiter != nullptr) {
       waiter->End(Stopped());
-      return Status::Ok();
+    } else {
+      changed_.notify_one();
     }
-    waiting_.emplace(at.at_ns(), std::move(waiter));
-    lock.unlock();
-    changed_.notify_one();
-    return Status::Ok();
   }
 
   // Ends all waiters. Idempotent; not from a waiter.
@@ -78,7 +80,7 @@ class Timers {
     }
   }
 
-  std::thread thread_;  // mutex_, until it is stopped
+  std::thread thread_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::multimap<int64_t, std::shared_ptr<Waiter>> waiting_;  // mutex_: by the time in ns

@@ -89,7 +89,7 @@ Task::~Task() { Stop(); }
 Status Task::Begin() {
   RDMABATCH_RETURN_IF_ERROR(executor_.Start("rdmabatch-task", std::max(1, options_.threads)));
   RDMABATCH_RETURN_IF_ERROR(control_.Start("rdmabatch-peer", 1));
-  RDMABATCH_RETURN_IF_ERROR(deadlines_.Start());
+  RDMABATCH_RETURN_IF_ERROR(timers_.Start());
   auto engine = Engine::Create(options_.engine, this);
   if (!engine.ok()) return engine.status();
   engine_ = std::move(*engine);
@@ -110,7 +110,6 @@ void Task::Stop() {
   timers_.Stop();
   control_.Stop();
   executor_.Stop();
-  deadlines_.Stop();
 }
 
 CounterValues Task::counters() const {

@@ -160,9 +160,7 @@ class RDMABATCH_EXPORT Task : public MessageSink, public std::enable_shared_from
     deadlines_.Add(waiter, deadline, std::move(what));
   }
   // Ends `waiter` at that time, or when the task is stopped.
-  Status EndAt(std::shared_ptr<Waiter> waiter, Deadline at) {
-    return timers_.Add(std::move(waiter), at);
-  }
+  void EndAt(std::shared_ptr<Waiter> waiter, Deadline at) { timers_.Add(std::move(waiter), at); }
   // Runs a job that does not wait for another.
   void Post(std::function<void()> job) { executor_.Post(std::move(job)); }
   // Runs a job that may wait long, one at a time.
@@ -200,8 +198,8 @@ class RDMABATCH_EXPORT Task : public MessageSink, public std::enable_shared_from
   std::string address_;
   Executor executor_;
   Executor control_;
-  Deadlines deadlines_;
   Timers timers_;
+  Deadlines deadlines_{&timers_};
   ParameterServer server_;
   ParameterClient client_;
 

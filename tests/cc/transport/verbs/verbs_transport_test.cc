@@ -118,6 +118,19 @@ TEST_P(VerbsTransportTest, ListenFindsAnAddressOfTheDevice) {
   EXPECT_EQ(transport->Listen("nonsense").status().code(), StatusCode::kInvalidArgument);
 }
 
+TEST_P(VerbsTransportTest, ListensInARangeOfPorts) {
+  auto transport = FindTransport("verbs")->create({{23456, 23457}});
+  ASSERT_TRUE(transport.ok()) << transport.status().message();
+  auto first = Listen(transport->get());
+  auto second = Listen(transport->get());
+  ASSERT_TRUE(first != nullptr && second != nullptr);
+  EXPECT_EQ(verbs::Offer::Parse(first->offer())->port, 23456);
+  EXPECT_EQ(verbs::Offer::Parse(second->offer())->port, 23457);
+  const Status none = (*transport)->Listen(LocalIp("verbs")).status();
+  EXPECT_EQ(none.code(), StatusCode::kAlreadyExists);
+  EXPECT_NE(none.message().find("23456-23457"), std::string::npos) << none.message();
+}
+
 TEST_P(VerbsTransportTest, ProbeNamesTheDevicesWhenTheChosenOneIsMissing) {
   setenv("TF_RDMABATCH_DEVICE", "no_such_device", 1);
   const Status status = FindTransport("verbs")->probe();
