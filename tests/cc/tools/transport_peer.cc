@@ -172,7 +172,7 @@ int main(int argc, char** argv) {
   const rdmabatch::TransportFactory* factory =
       argc == 2 || argc == 3 ? rdmabatch::FindTransport(argv[1]) : nullptr;
   if (factory == nullptr) {
-    std::fprintf(stderr, "usage: transport_peer shm|verbs [IP]\n");
+    std::fprintf(stderr, "usage: transport_peer shm|verbs|tcp [IP]\n");
     return 2;
   }
   if (argc == 2) {
