@@ -14,6 +14,7 @@ import tensorflow as tf
 from tf_rdmabatch import _logs, ops
 from tf_rdmabatch.strategy import _tensorflow as private
 from tf_rdmabatch.strategy.addresses import check_resolved
+from tf_rdmabatch.strategy.contact import fetch_from_chief
 from tf_rdmabatch.strategy.describe import describe_job
 from tf_rdmabatch.strategy.engines import EngineSettings, check_rules, start_engines
 from tf_rdmabatch.strategy.extended import SynchronousExtended
@@ -72,7 +73,7 @@ class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: i
         Seconds to wait for all workers and parameter servers to come up.
     task_timeout
         Seconds after which a worker or parameter server that does not answer counts as lost. One
-        whose process has ended is noticed at once.
+        whose process has ended is noticed at once, one whose host does not answer in about three.
 
     Raises
     ------
@@ -128,6 +129,7 @@ class ParameterServerStrategy(private.pss.ParameterServerStrategyV2):  # type: i
         self._canonicalize_devices = False
         self._is_parameter_server_strategy_v2 = True
         self._start_engines(settings, block_size)
+        fetch_from_chief([*extended.worker_cpus, *extended.server_devices])
         extended.start()
 
     @property

@@ -97,3 +97,51 @@ def layers(strategy: Any, count: int, seconds: float) -> dict[str, Any]:
         "least": np.asarray(min(v.min() for v in values)),
         "most": np.asarray(max(v.max() for v in values)),
     }
+
+
+def order(strategy: Any) -> dict[str, Any]:
+    """Return the numbers of layers in the order in which they are pulled and pushed.
+
+    They are created from the last to the first, and the backward pass ends with the first.
+    """
+    count = 6
+    with strategy.scope():
+        created = [
+            # Each travels alone.
+            tf.Variable(
+                tf.ones([130, 130]), aggregation=tf.VariableAggregation.SUM, name=f"layer_{i}"
+            )
+            for i in reversed(range(count))
+        ]
+    layers = created[::-1]
+
+    def replica() -> None:
+        with tf.GradientTape() as tape:
+            value = tf.ones([1, 130])
+            for layer in layers:
+                value = tf.matmul(value, layer) / 130
+        gradients = tape.gradient(value, layers)
+        for layer, gradient in reversed(list(zip(layers, gradients, strict=True))):
+            layer.assign_sub(gradient)
+
+    packed = []
+    table = strategy.extended.parameters
+    pack = table.pack
+
+    def spy(items: Any, members: Any) -> Any:
+        packs = pack(items, members)
+        packed.append([p.parameter for p in packs])
+        return packs
+
+    table.pack = spy
+    try:
+        tf.function(lambda: strategy.run(replica))()
+    finally:
+        del table.pack
+    pushed, pulled = packed[-2:]
+
+    def numbers(parameters: Any) -> np.ndarray:
+        ordered = sorted(parameters, key=lambda parameter: parameter.priority)
+        return np.asarray([int(p.name.partition("layer_")[2].partition(":")[0]) for p in ordered])
+
+    return {"pulled": numbers(pulled), "pushed": numbers(pushed), "count": np.asarray(count)}

@@ -79,3 +79,11 @@ def test_gradients_travel_and_are_summed_while_others_are_computed(runners: Make
     # Four replicas.
     expected = (1 - 4e-6) ** found["rounds"]
     np.testing.assert_allclose([found["least"], found["most"]], expected, rtol=1e-6)
+
+
+def test_first_layers_are_pulled_and_pushed_first(runners: MakeRunner) -> None:
+    found = runners("cluster", REPLICAS, 2, 1).run("overlap_cases:order")
+    expected = list(range(int(found["count"])))
+    assert found["pulled"].tolist() == expected
+    # Lower numbers go first where there is a queue, whatever is computed first.
+    assert found["pushed"].tolist() == expected

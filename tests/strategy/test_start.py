@@ -53,14 +53,23 @@ def test_all_ports_of_the_range_are_taken(breakable: Runner) -> None:
     assert re.search(r"the engine of ps:0 at 127.0.0.1:\d+: cannot listen on", error)
 
 
-def test_what_is_asked_for_is_used_in_the_range_of_ports(breakable: Runner) -> None:
-    transport = {"/job:ps/task:0": "shm", "*": "auto"}
+@pytest.mark.parametrize(
+    ("transport", "first", "second"),
+    [
+        ({"/job:ps/task:0": "shm", "*": "auto"}, "shm", "shm"),
+        ({"worker:1": "tcp", "*": "auto"}, "shm", "tcp"),
+        ("tcp", "tcp", "tcp"),
+    ],
+)
+def test_what_is_asked_for_is_used_in_the_range_of_ports(
+    breakable: Runner, transport: object, first: str, second: str
+) -> None:
     found = breakable.run("start_cases:chosen", transport=transport)
     assert found["value"] == 9
     # Each engine has one port, and what a browser says there changes nothing.
     assert len(found["heard"]) == 3
-    assert found["ps:0 transports"].tolist() == ["worker:0 shm", "worker:1 shm"]
-    assert found["worker:1 transports"].tolist() == ["ps:0 shm"]
+    assert found["ps:0 transports"].tolist() == [f"worker:0 {first}", f"worker:1 {second}"]
+    assert found["worker:1 transports"].tolist() == [f"ps:0 {second}"]
 
 
 def test_a_rule_for_a_task_that_there_is_not(breakable: Runner) -> None:

@@ -233,6 +233,18 @@ TEST_F(ChoiceTest, OneEngineUsesAllAtOnce) {
   EXPECT_TRUE(warnings_.lines().empty());
 }
 
+TEST_F(ChoiceTest, HostsThatShareNoMemoryUseVerbsWhereTheyHaveItElseTcp) {
+  EngineOptions elsewhere = Options("ps:0");
+  elsewhere.host.boot_id = "of another kernel";
+  auto connection = Connect(elsewhere, Options("worker:0"), Transports(), Transports());
+  ASSERT_TRUE(connection.ok()) << connection.status().message();
+  const bool verbs = FindTransport("verbs")->probe().ok();
+  EXPECT_EQ((*connection)->transport(), verbs ? "verbs" : "tcp");
+  EXPECT_TRUE(Contains((*connection)->choice(), "shm: the peer is on another host"));
+  ExpectItWorks(*connection);
+  EXPECT_TRUE(warnings_.lines().empty());
+}
+
 TEST_F(ChoiceTest, TheListenersRulesHoldToo) {
   const EngineOptions server = Options("ps:0", "worker:0=last,*=auto");
   auto automatic = Connect(server, Options("worker:0"), kAllWork, kAllWork);
