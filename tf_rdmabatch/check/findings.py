@@ -141,16 +141,17 @@ def _outliers(
             of_task.setdefault(name, []).append(cost(pair))
     if len(of_task) < 3:
         return
-    medians = {name: statistics.median(costs) for name, costs in of_task.items()}
-    usual = statistics.median(medians.values())
+    # Of a task that is well, those with a slow one are slow too: half of them, with three tasks.
+    better = {name: sorted(costs)[len(costs) // 4] for name, costs in of_task.items()}
+    usual = statistics.median(better.values())
 
     def is_slow(value: float) -> bool:
         return value > _SLOW * usual and value > usual + least
 
-    slow = [name for name, value in medians.items() if is_slow(value)]
+    slow = [name for name, value in better.items() if is_slow(value)]
     for name in slow:
         yield (
-            f"the connections of {name} are slow: {shown(medians[name])} over {transport}, where "
+            f"the connections of {name} are slow: {shown(better[name])} over {transport}, where "
             f"{shown(usual)} is usual here. Look at its link, its interface's speed and its load"
         )
     for pair in pairs:
