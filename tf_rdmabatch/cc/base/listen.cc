@@ -56,10 +56,10 @@ Status Failed(int error) {
 
 Result<PortRange> PortRange::Parse(const std::string& text) {
   if (text.empty()) return PortRange();
-  const size_t dash = std::min(text.find('-'), text.size());
-  const uint32_t first = ParsePort(std::string_view(text).substr(0, dash));
-  const uint32_t last =
-      dash == text.size() ? first : ParsePort(std::string_view(text).substr(dash + 1));
+  const std::string_view view = text;
+  const size_t dash = std::min(view.find('-'), view.size());
+  const uint32_t first = ParsePort(view.substr(0, dash));
+  const uint32_t last = dash == view.size() ? first : ParsePort(view.substr(dash + 1));
   if (first == 0 || last < first) {
     return Status(StatusCode::kInvalidArgument,
                   "\"" + text +

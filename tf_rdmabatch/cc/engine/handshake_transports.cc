@@ -32,7 +32,7 @@ std::shared_ptr<Transport> Handshake::Find(const std::string& name) const {
 
 // Why a transport need not be tried with this peer; empty: it may work.
 std::string Handshake::WhyNot(const std::string& name) const {
-  const std::string here = StateOf(mine_.transports, name);
+  std::string here = StateOf(mine_.transports, name);
   if (!here.empty()) return here;
   if (!Find(name)->reaches_other_hosts()) {
     if (mine_.boot_id != peer_.boot_id) return "the peer is on another host";
@@ -68,7 +68,7 @@ Status Handshake::TryTransports() {
     std::string reason = WhyNot(name);
     if (reason.empty()) {
       RDMABATCH_RETURN_IF_ERROR(Send(name));
-      const Status tried = TryTransport(Find(name), TryUntil(names));
+      Status tried = TryTransport(Find(name), TryUntil(names));
       if (tried.ok()) {
         Choose(name, automatic ? why : "asked for", failed);
         return Status::Ok();
@@ -76,7 +76,7 @@ Status Handshake::TryTransports() {
       // Without the bootstrap connection there is no next try.
       if (deadline_.expired()) return tried;
       reason = tried.message();
-      failed += (failed.empty() ? "" : "; ") + name + " failed: " + reason;
+      failed.append(failed.empty() ? "" : "; ").append(name).append(" failed: ").append(reason);
     }
     why += (why.empty() ? "" : "; ") + name + ": " + (automatic ? Brief(reason) : reason);
   }

@@ -8,10 +8,10 @@
 #include <mutex>
 #include <string>
 
+#include "tf_rdmabatch/cc/transport/poll_gate.h"
 #include "tf_rdmabatch/cc/transport/transport.h"
 #include "tf_rdmabatch/cc/transport/verbs/device.h"
 #include "tf_rdmabatch/cc/transport/verbs/handles.h"
-#include "tf_rdmabatch/cc/transport/poll_gate.h"
 #include "tf_rdmabatch/cc/transport/verbs/receive_queue.h"
 
 namespace rdmabatch {
