@@ -86,6 +86,8 @@ def configure(
 
     Raises
     ------
+    ValueError
+        `transport` is neither a name nor a mapping to names.
     tf.errors.UnavailableError
         The transport cannot run here; the message says why.
     tf.errors.InvalidArgumentError
