@@ -237,6 +237,11 @@ def test_wrong_input_is_one_error(
     assert message in capsys.readouterr().err
 
 
+def test_a_folder_that_is_not_the_same_everywhere(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["launch", "--hosts", "a,b", "--directory", "work", "--print", "x.py"]) == 2
+    assert "--directory work has to begin with /" in capsys.readouterr().err
+
+
 def test_ports_that_are_given(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.touch()
