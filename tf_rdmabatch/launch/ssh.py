@@ -136,8 +136,9 @@ class Connection:
     def _send(self) -> None:
         """Write what is taken now, with the lock held."""
         try:
-            del self._unsent[: os.write(self._input.fileno(), self._unsent)]
-            self._sent_at = time.monotonic()
+            while self._unsent:
+                del self._unsent[: os.write(self._input.fileno(), self._unsent)]
+                self._sent_at = time.monotonic()
         except BlockingIOError:
             if time.monotonic() - self._sent_at > STUCK_SECONDS:
                 self.problem = self.problem or f"it took nothing for {STUCK_SECONDS:.0f} s"
@@ -200,8 +201,7 @@ class Connection:
         now = time.monotonic()
         if self._popen.poll() is None:
             with self._lock:
-                if self._unsent:
-                    self._send()
+                self._send()
             return True
         self._ended_at = self._ended_at or now
         if self._unread and now - self._ended_at < UNREAD_SECONDS:
