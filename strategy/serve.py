@@ -67,8 +67,9 @@ def serve(
         )
     except tf.errors.UnknownError as error:
         raise RuntimeError(
-            f"{job}:{index} cannot listen at {spec.task_address(job, index)} ({error.message}): is "
-            "that an address of this host, and does the same task of an earlier job still run?"
+            f"{job}:{index} cannot listen at {spec.task_address(job, index)} ({error.message}): "
+            "does the same task of an earlier job still run, or has another program the port, at "
+            "any address of this host?"
         ) from error
     LOGGER.info("%s:%d serves at %s", job, index, server.target)
     chiefs = spec.as_dict().get("chief")

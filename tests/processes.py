@@ -11,7 +11,9 @@ def alive(marker: str) -> list[int]:
     found = []
     for folder in Path("/proc").iterdir():
         try:
-            if folder.name.isdecimal() and marker in (folder / "cmdline").read_text():
+            if folder.name.isdecimal() and marker in (folder / "cmdline").read_text(
+                errors="replace"
+            ):
                 found.append(int(folder.name))
         except OSError:
             continue

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import getpass
 import os
+import pwd
 import random
 import shutil
 import socket
@@ -16,8 +16,24 @@ from pathlib import Path
 
 # Debian has it where only root looks.
 SSHD = shutil.which("sshd", path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin"]))
-MISSING = None if SSHD and shutil.which("ssh") else "needs openssh-server and openssh-client"
 NODES = {"node1": "127.0.0.2", "node2": "127.0.0.3", "node3": "127.0.0.4"}
+
+
+def _missing() -> str | None:
+    if not SSHD or not shutil.which("ssh"):
+        return "needs openssh-server and openssh-client"
+    try:
+        _user()
+    except KeyError:
+        return "needs a user with a name, which ssh asks for"
+    return None
+
+
+def _user() -> str:
+    return pwd.getpwuid(os.getuid()).pw_name
+
+
+MISSING = _missing()
 
 
 @dataclass(frozen=True)
@@ -39,7 +55,7 @@ def cluster(folder: Path) -> Iterator[Cluster]:
     if os.getuid() == 0:
         # Its place to lock a process in; started by the system, the system makes it.
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
-    port = _free_port()
+    port = ports_in_a_row(1)
     log = folder / "sshd.log"
     (folder / "sshd_config").write_text(_server_config(folder, port))
     (folder / "ssh_config").write_text(_client_config(folder, port))
@@ -51,7 +67,7 @@ def cluster(folder: Path) -> Iterator[Cluster]:
         yield Cluster(f"ssh -F {folder / 'ssh_config'}", log)
     finally:
         server.terminate()
-        server.wait(timeout=10)
+        server.wait(timeout=30)
 
 
 def ports_in_a_row(count: int) -> int:
@@ -82,16 +98,10 @@ def _client_config(folder: Path, port: int) -> str:
         for node, address in NODES.items()
     )
     return (
-        f"{hosts}Host *\n  Port {port}\n  User {getpass.getuser()}\n"
+        f"{hosts}Host *\n  Port {port}\n  User {_user()}\n"
         f"  IdentityFile {folder / 'user'}\n  IdentitiesOnly yes\n"
         f"  UserKnownHostsFile {folder / 'known_hosts'}\n  StrictHostKeyChecking yes\n"
     )
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 def _wait_for(port: int, server: subprocess.Popen[bytes], log: Path) -> None:

@@ -157,6 +157,44 @@ def test_an_interrupt_ends_everything(marker: str) -> None:
     assert job.returncode == 130
 
 
+def test_a_reader_that_has_seen_enough_ends_the_job_in_order(marker: str) -> None:
+    """As `head` does, while a task ignores that it is asked to end."""
+    stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    job = start(
+        worker_0=f"{stubborn}while True: print('x', flush=True); time.sleep(0.01) {marker}",
+        chief_0=f"import time; time.sleep(60) {marker}",
+    )
+    assert job.stdout is not None
+    assert job.stdout.readline() == "[worker:0] x\n"
+    job.stdout.close()
+    assert job.wait(timeout=60) != 0
+    assert job.stderr is not None
+    assert "BrokenPipeError" in job.stderr.read()
+    job.stderr.close()
+
+
+def test_a_signal_that_is_ignored_stays_so(marker: str, tmp_path: Path) -> None:
+    """As under nohup."""
+    go = tmp_path / "go"
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        job = start(
+            worker_0=f"print('ready', flush=True); import time; time.sleep(60) {marker}",
+            chief_0=f"""
+import os, time
+while not os.path.exists({str(go)!r}): time.sleep(0.05)
+""",
+        )
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert job.stdout is not None
+    assert job.stdout.readline() == "[worker:0] ready\n"
+    job.send_signal(signal.SIGHUP)
+    go.touch()
+    job.communicate(timeout=60)
+    assert job.returncode == 0
+
+
 def test_tasks_do_not_outlive_a_launcher_that_was_killed(marker: str) -> None:
     job = start(
         worker_0=f"print('ready', flush=True); import time; time.sleep(60) {marker}",
@@ -197,6 +235,11 @@ def test_wrong_input_is_one_error(
         cli.main(arguments)
     assert stopped.value.code == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_folder_that_is_not_the_same_everywhere(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["launch", "--hosts", "a,b", "--directory", "work", "--print", "x.py"]) == 2
+    assert "--directory work has to begin with /" in capsys.readouterr().err
 
 
 def test_ports_that_are_given(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

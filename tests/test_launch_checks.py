@@ -77,6 +77,12 @@ def test_names_that_mean_the_host_itself() -> None:
     assert checks.compare_addresses({"a": {"a": "127.0.0.1", "b": "127.0.0.1"}}) == []
 
 
+def test_a_name_that_means_each_host_itself() -> None:
+    numbers = {"localhost": "127.0.0.1", "b": "10.0.0.2"}
+    (problem,) = checks.compare_addresses({"localhost": numbers, "b": numbers})
+    assert problem.startswith("localhost is 127.0.0.1, where no other host can reach it")
+
+
 def test_names_are_resolved() -> None:
     numbers, unknown = checks.resolve(["127.0.0.7", "no.such.host.invalid"])
     assert numbers == {"127.0.0.7": "127.0.0.7"}
@@ -93,10 +99,14 @@ def test_a_host_that_can_run_its_tasks(tmp_path: Path, monkeypatch: pytest.Monke
     assert checks.problems_of(request(tmp_path)) == []
 
 
-def test_a_port_that_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.9"])
+def test_a_port_that_is_taken(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At whichever address of the host: TensorFlow's server takes it at all of them."""
     monkeypatch.chdir(tmp_path)
     with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
+        other.bind((address, 0))
         port = other.getsockname()[1]
         other.listen()
         found = checks.problems_of(request(tmp_path, port=port))

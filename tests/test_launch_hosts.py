@@ -205,7 +205,9 @@ def test_a_connection_that_is_lost_ends_the_job(
     assert job.stdout is not None
     assert job.stdout.readline() == b"[worker:0] ready\n"
     for client in clients(job.pid):
-        if "node2" in (Path("/proc") / str(client) / "cmdline").read_text().split("\0"):
+        if "node2" in (Path("/proc") / str(client) / "cmdline").read_text(errors="replace").split(
+            "\0"
+        ):
             os.kill(client, signal.SIGKILL)
     _, errors = job.communicate(timeout=60)
     assert job.returncode == 255
@@ -219,12 +221,12 @@ def clients(launcher: int) -> list[int]:
 
 def test_a_job_does_not_start_half(cluster: sshd.Cluster, tmp_path: Path, marker: str) -> None:
     """One host cannot be reached, one has no such address: the others' tasks are not started."""
-    hosts = HOSTS + "node3 address=192.0.2.1 workers=1\nno-such-node workers=1\n"
+    hosts = HOSTS + "node3 address=192.0.2.1 workers=1\naway ssh=127.0.0.250 workers=1\n"
     program = f"from pathlib import Path; Path('started').touch(); {SLEEP} {marker}"
     job = start(cluster, tmp_path, hosts, chief_0=program, ps_0=program, worker_0=program)
     _, errors = job.communicate(timeout=100)
     assert job.returncode == 1
-    assert errors.startswith(b"error: the job was not started: no-such-node: ssh cannot reach it")
+    assert errors.startswith(b"error: the job was not started: away: ssh cannot reach it")
     job = start(
         cluster, tmp_path, hosts.rsplit("\n", 2)[0], chief_0=program, ps_0=program, worker_0=program
     )
@@ -268,7 +270,7 @@ def test_the_command(cluster: sshd.Cluster, hostfile: str, tmp_path: Path) -> No
     environment = {"TF_RDMABATCH_TOKEN": "very-secret", "TF_X": "1", "Y": "2"}
     done = launch(cluster, "--hosts", hostfile, *arguments, str(script), "--a", **environment)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines()[-1] == "very-secret 1 2 3 ['--a']"
+    assert "very-secret 1 2 3 ['--a']" in done.stdout.splitlines()
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,8 @@ def run_check(
                 for task in tasks:
                     task.wait_until_up()
             start = starts[index] if starts else start_here
-            more = () if index else ("--json", "-")
+            # The others' patience is not what is tested.
+            more = ("--wait", "60") if index else ("--json", "-")
             tasks.append(CheckTask(addresses, index, *options, *more, start=start))
         status, output, _ = tasks.pop().finish()
         for task in tasks:

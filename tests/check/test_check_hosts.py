@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -61,15 +62,16 @@ def test_hosts_that_cannot_be_used(cluster: sshd.Cluster, tmp_path: Path) -> Non
     status, result, _ = check(
         cluster,
         tmp_path,
-        "away address=127.0.0.5 ssh=away.invalid\n"
+        # Where the server of the tests does not listen.
+        "away address=127.0.0.5 ssh=127.0.0.250\n"
         "node1 address=127.0.0.2\n"
         "node2 address=127.0.0.3\n"
         # Not one of this host's: it cannot listen there.
         "node3 address=192.0.2.1\n",
         "--timeout",
-        "1",
+        "10",
         "--wait",
-        "4",
+        "20",
     )
     assert status == 1
     assert len([pair for pair in result["pairs"] if not pair["kind"]]) == 2
@@ -77,6 +79,21 @@ def test_hosts_that_cannot_be_used(cluster: sshd.Cluster, tmp_path: Path) -> Non
     assert "ssh cannot reach it" in by_name.pop("away")
     assert "node3 cannot listen" in by_name.pop("node3")
     assert by_name == {}
+
+
+def test_output_of_start_up_files(cluster: sshd.Cluster, tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text(
+        f'#!/bin/sh\necho Welcome\necho "$@" >>{tmp_path}/told\n{sys.executable} "$@"\n'
+        "status=$?\necho Goodbye\nexit $status\n"
+    )
+    python.chmod(0o755)
+    hosts = "a local address=127.0.0.5\nb local address=127.0.0.6\n"
+    options = ["--python", str(python), "--ports", "20000-20100"]
+    status, result, errors = check(cluster, tmp_path, hosts, *options)
+    assert (status, errors) == (0, "")
+    assert result["facts"].keys() == {"a", "b"}
+    assert (tmp_path / "told").read_text().count("--ports 20000-20100") == 2
 
 
 def test_too_few_hosts(cluster: sshd.Cluster, tmp_path: Path) -> None:

@@ -57,7 +57,6 @@ def test_slow_link(make_network: MakeNetwork) -> None:
     assert status == 0
     # 20 Mbit/s, and what its bucket holds.
     assert pairs["1", "0"]["gb_per_s"] < 0.01
-    assert pairs["0", "2"]["gb_per_s"] > 0.01
 
 
 @pytest.mark.netem

@@ -34,11 +34,15 @@ def processes(marker: str) -> dict[int, str]:
     found = {}
     for folder in Path("/proc").iterdir():
         try:
-            if folder.name.isdecimal() and marker in (folder / "environ").read_text():
-                found[int(folder.name)] = (folder / "cmdline").read_text()
+            if folder.name.isdecimal() and marker in _read(folder / "environ"):
+                found[int(folder.name)] = _read(folder / "cmdline")
         except OSError:
             continue
     return found
+
+
+def _read(path: Path) -> str:
+    return path.read_text(errors="replace")
 
 
 @pytest.fixture
@@ -84,7 +88,7 @@ def test_killed_worker(job: subprocess.Popen[str], tmp_path: Path) -> None:
 
 
 def is_worker(process: int) -> bool:
-    return '"task": {"type": "worker"' in Path(f"/proc/{process}/environ").read_text()
+    return '"task": {"type": "worker"' in _read(Path(f"/proc/{process}/environ"))
 
 
 def test_a_task_whose_chief_never_comes() -> None:

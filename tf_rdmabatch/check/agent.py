@@ -30,7 +30,7 @@ class Agent:
         Whose name it has, and at whose address it listens.
     token
         The job's; None is the environment's.
-    transport
+    transport, ports
         As of `Engine`.
 
     Raises
@@ -39,8 +39,9 @@ class Agent:
         It cannot listen there.
     """
 
-    def __init__(self, task: Task, token: str | None, transport: str) -> None:
-        self._task, self._token, self._transport = task, token, transport
+    def __init__(self, task: Task, token: str | None, transport: str, ports: str) -> None:
+        self._task, self._token = task, token
+        self._transport, self._ports = transport, ports
         self._memory: RegisteredArray | None = None
         self._lock = threading.Lock()
         self._lead: Connection | None = None
@@ -81,7 +82,9 @@ class Agent:
 
     def _make_engine(self) -> Engine:
         try:
-            return Engine(self._token, self._task.name, transport=self._transport)
+            return Engine(
+                self._token, self._task.name, transport=self._transport, ports=self._ports
+            )
         except EngineError as error:
             raise CommandError(str(error), status=2) from error
 

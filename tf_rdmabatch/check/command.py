@@ -81,6 +81,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "TF_RDMABATCH_TRANSPORT, or auto",
     )
     parser.add_argument(
+        "--ports",
+        default=os.environ.get("TF_RDMABATCH_PORTS", ""),
+        metavar="RANGE",
+        help="where transports may listen, such as 20000-20100; default: TF_RDMABATCH_PORTS, or "
+        "any free ones",
+    )
+    parser.add_argument(
         "--wait",
         type=_seconds,
         default=30.0,
@@ -122,7 +129,7 @@ def run(options: argparse.Namespace) -> int:
     if options.token_from_input:
         _take_token()
     role = _role(options)
-    with Agent(role.own, None, options.transport) as agent:
+    with Agent(role.own, None, options.transport, options.ports) as agent:
         _warn_of_loopback(role, agent)
         if role.index == 0:
             return show(_lead(role, options), options)
@@ -142,11 +149,13 @@ def _role(options: argparse.Namespace) -> Role:
 def _over_hosts(options: argparse.Namespace) -> Result:
     if options.cluster is not None:
         raise CommandError("--hosts starts the tasks; --cluster is for one of them", status=2)
-    arguments = ["--transport", options.transport]
+    arguments = ["--transport", options.transport, "--ports", options.ports]
     for name in ("wait", "timeout", "seconds"):
         arguments += [f"--{name}", str(getattr(options, name))]
     access = Access(shlex.split(options.ssh), options.python, str(Path.cwd()))
-    return check_hosts(read_hosts(options.hosts), access, options.port, arguments)
+    hosts = read_hosts(options.hosts)
+    longest = lead.longest(len(hosts), options.wait, options.timeout, options.seconds)
+    return check_hosts(hosts, access, options.port, arguments, longest)
 
 
 def _take_token() -> None:
@@ -189,7 +198,7 @@ def _write_json(result: Result, path: Path) -> None:
 def _lead(role: Role, options: argparse.Namespace) -> Result:
     errors = Console(stderr=True)
     with (
-        Engine(None, role.own.name, transport=options.transport) as engine,
+        Engine(None, role.own.name, transport=options.transport, ports=options.ports) as engine,
         Progress(console=errors, transient=True, disable=not errors.is_terminal) as bar,
     ):
         shown = bar.add_task("", total=1.0)
@@ -211,7 +220,7 @@ def _follow(role: Role, agent: Agent, options: argparse.Namespace) -> None:
         return
     message = f"{leader.name} at {leader.address} asked nothing of {role.own.name}"
     try:
-        with Engine(None, role.own.name) as engine:
+        with Engine(None, role.own.name, ports=options.ports) as engine:
             reach(engine, leader.address, options.timeout).close()
     except ReachError as error:
         meaning = explain(error.kind, leader.address, options.timeout)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import secrets
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import tf_rdmabatch
 from tf_rdmabatch.check.cluster import Task
@@ -27,7 +29,11 @@ _END_SECONDS = 5.0
 
 
 def check_hosts(
-    hosts: Sequence[Host], access: Access, port: int, arguments: Sequence[str]
+    hosts: Sequence[Host],
+    access: Access,
+    port: int,
+    arguments: Sequence[str],
+    longest: float,
 ) -> Result:
     """Check hosts, and return what was found.
 
@@ -41,6 +47,8 @@ def check_hosts(
         At which the task of each listens.
     arguments
         Of ``tf-rdmabatch check``, for all tasks.
+    longest
+        Seconds that the leading task may take.
 
     Raises
     ------
@@ -58,7 +66,7 @@ def check_hosts(
         raise CommandError(f"a check needs at least two hosts that can be used:{lines}")
     tasks = {host.name: Task(host.name, _address(host, port)) for host in hosts}
     own = [tasks[host.name] for host in usable]
-    result, failed = _run(usable, own, access, arguments)
+    result, failed = _run(usable, own, access, arguments, longest)
     for name, why in (failed | refused).items():
         result.missing[name] = ("start", why)
     result.tasks = (*own, *(tasks[name] for name in refused))
@@ -93,10 +101,12 @@ def _complaint(host: Host, access: Access) -> str:
         return f"there is no Python at {access.python} ({last}): give --python"
     if done.returncode != 0:
         return f"tf_rdmabatch cannot be run by {access.python} there ({last})"
-    version = done.stdout.split()[-1:]
-    if version != [tf_rdmabatch.__version__]:
-        here = tf_rdmabatch.__version__
-        return f"tf_rdmabatch is {' '.join(version)} there and {here} here: install the same"
+    here = tf_rdmabatch.__version__
+    # Among what a login shell's start-up files print.
+    version = re.findall(r"^tf-rdmabatch (\S+)$", done.stdout, re.MULTILINE)
+    if version != [here]:
+        there = " ".join(version) or "nothing that says its version"
+        return f"tf_rdmabatch is {there} there and {here} here: install the same"
     return ""
 
 
@@ -158,7 +168,11 @@ def _processes(commands: Sequence[Sequence[str]]) -> Iterator[list[_Process]]:
 
 
 def _run(
-    hosts: Sequence[Host], tasks: Sequence[Task], access: Access, arguments: Sequence[str]
+    hosts: Sequence[Host],
+    tasks: Sequence[Task],
+    access: Access,
+    arguments: Sequence[str],
+    longest: float,
 ) -> tuple[Result, dict[str, str]]:
     """Run a task on each host; return the result, and what those that failed said at last."""
     check = ["-m", "tf_rdmabatch", "check", *arguments, "--json", "-", "--token-from-input"]
@@ -167,10 +181,15 @@ def _run(
     commands = [access.command(host, [*check, "--task", str(i)]) for i, host in enumerate(hosts)]
     with _processes(commands) as processes:
         lead = processes[0]
-        # Each of its waits has a bound, and ssh notices when its host is gone.
-        lead.popen.wait()
+        bound = _LOGIN_SECONDS + longest
         try:
-            result = from_json(json.loads(lead.output))
+            lead.popen.wait(bound)
+            result = from_json(_object_in(lead.output))
+        except subprocess.TimeoutExpired as error:
+            raise CommandError(
+                f"{tasks[0].name}, which leads the check, was not done in {bound:.0f} s: its "
+                "process is stopped or its host overloaded"
+            ) from error
         except (ValueError, KeyError, TypeError) as error:
             said = lead.last_error or f"status {lead.popen.returncode}"
             raise CommandError(f"{tasks[0].name}, which leads the check: {said}") from error
@@ -182,3 +201,14 @@ def _run(
             if process.popen.returncode and task.name in result.missing and process.last_error:
                 failed[task.name] = process.last_error
     return result, failed
+
+
+def _object_in(output: str) -> dict[str, Any]:
+    """Return the JSON object that begins with the first line of a brace alone.
+
+    A login shell's start-up files may print lines before it, and others after it.
+    """
+    lines = output.splitlines()
+    text = "\n".join(lines[lines.index("{") :])
+    found: dict[str, Any] = json.JSONDecoder().raw_decode(text)[0]
+    return found

@@ -62,6 +62,29 @@ def run(
     return result
 
 
+def longest(count: int, wait: float, timeout: float, seconds: float) -> float:
+    """Return the seconds that `run` takes at most for so many tasks."""
+    at_a_time = 1 + count // _AT_ONCE
+    # A call may take its bound to be sent, and again to be answered.
+    calls = (
+        2 * (timeout + _SLACK)
+        + 2 * _reach_bound(count, timeout)
+        + 2 * _measure_bound(timeout, seconds) * 2 * count
+        + 2 * timeout
+    )
+    return wait + at_a_time * (3 * timeout + calls)
+
+
+def _reach_bound(targets: int, timeout: float) -> float:
+    # Three steps each, in as many turns as 32 at a time need.
+    return 3 * timeout * (1 + targets // 32) + _SLACK
+
+
+def _measure_bound(timeout: float, seconds: float) -> float:
+    # Three steps to reach the other, two for its region, and the figures.
+    return 6 * timeout + _SLACK + 4 * seconds
+
+
 class _Lead:
     def __init__(
         self, result: Result, engine: Engine, pool: ThreadPoolExecutor, progress: Progress
@@ -115,10 +138,12 @@ class _Lead:
         def one(source: str) -> None:
             nonlocal done
             targets = [task for task in tasks if task.name != source]
-            # Three steps each, in as many turns as 32 at a time need.
-            bound = 3 * timeout * (1 + len(targets) // 32) + _SLACK
             found = self._call(
-                source, "reach", bound, addresses=[t.address for t in targets], timeout=timeout
+                source,
+                "reach",
+                _reach_bound(len(targets), timeout),
+                addresses=[t.address for t in targets],
+                timeout=timeout,
             )
             for index, target in enumerate(targets):
                 answer = found if isinstance(found, dict) else found[index]
@@ -132,7 +157,7 @@ class _Lead:
     def measure_all(self, seconds: float) -> None:
         """Measure each pair that a transport connects; no task in two pairs at a time."""
         timeout = self._result.timeout
-        bound = 5 * timeout + _SLACK + 4 * seconds
+        bound = _measure_bound(timeout, seconds)
         addresses = {task.name: task.address for task in self._result.tasks}
 
         def one(names: tuple[str, str]) -> None:

@@ -60,7 +60,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="the Python there; default: the same path as here",
     )
     hosts.add_argument(
-        "--directory", metavar="PATH", help="to run in there; default: the same as here"
+        "--directory", metavar="PATH", help="to run in there, from / on; default: the same as here"
     )
     hosts.add_argument(
         "--env",
@@ -130,6 +130,10 @@ def _run_here(options: argparse.Namespace) -> int:
 def _run_over_hosts(options: argparse.Namespace) -> int:
     hosts = read_hosts(options.hosts, options.workers, options.ps)
     directory = options.directory or str(Path.cwd())
+    if not Path(directory).is_absolute():
+        raise CommandError(
+            f"--directory {directory} has to begin with /: it is the same on all hosts", status=2
+        )
     first = options.port or FIRST_PORT
     if first + sum(host.workers + host.ps for host in hosts) >= 65535:
         raise CommandError(f"--port {first} leaves too few ports", status=2)

@@ -78,19 +78,21 @@ def _port_problem(host: str, port: int) -> str | None:
     except OSError:
         # Said once for each name, not once for each task.
         return None
-    with socket.socket() as listener:
-        # Connections of an earlier job that are closed for good do not count.
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((number, port))
-            # Two of them may be bound, but not listen.
-            listener.listen()
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                return "the port is taken; end what has it, or choose others by --port"
-            if error.errno == errno.EADDRNOTAVAIL:
-                return "that is no address of this host; correct the hostfile's address="
-            return str(error.strerror)
+    # TensorFlow's server listens at all addresses of the host.
+    for address in (number, ""):
+        with socket.socket() as listener:
+            # Connections of an earlier job that are closed for good do not count.
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                listener.bind((address, port))
+                # Two of them may be bound, but not listen.
+                listener.listen()
+            except OSError as error:
+                if error.errno == errno.EADDRINUSE:
+                    return "the port is taken; end what has it, or choose others by --port"
+                if error.errno == errno.EADDRNOTAVAIL:
+                    return "that is no address of this host; correct the hostfile's address="
+                return str(error.strerror)
     return None
 
 
@@ -141,10 +143,10 @@ def compare_clocks(hosts: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def compare_addresses(seen: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """Return the names that mean the host itself on one host and another address elsewhere.
+    """Return the names by which a host would listen where the others cannot reach it.
 
-    Such a name, mostly a host's own in its /etc/hosts, would have it listen where nobody else can
-    reach it.
+    Such a name means the host itself on one host and another address elsewhere, as a host's own in
+    its /etc/hosts may; or it means the host itself everywhere, and other names do not.
 
     Parameters
     ----------
@@ -152,6 +154,9 @@ def compare_addresses(seen: Mapping[str, Mapping[str, str]]) -> list[str]:
         By host, the number of each name as that host sees it.
     """
     found = []
+    several = any(
+        not number.startswith("127.") for numbers in seen.values() for number in numbers.values()
+    )
     for name in dict.fromkeys(name for numbers in seen.values() for name in numbers):
         by_loopback: dict[bool, tuple[str, str]] = {}
         for host, numbers in seen.items():
@@ -163,5 +168,10 @@ def compare_addresses(seen: Mapping[str, Mapping[str, str]]) -> list[str]:
             found.append(
                 f"{name} is {inner} on {inside} and {outer} on {outside}: give it "
                 f"address={outer} in the hostfile, or correct /etc/hosts on {inside}"
+            )
+        elif True in by_loopback and several:
+            found.append(
+                f"{name} is {by_loopback[True][0]}, where no other host can reach it: give it an "
+                "address= in the hostfile that all hosts know"
             )
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -18,6 +19,8 @@ from tf_rdmabatch.launch.ssh import Access, Connection
 
 # For all hosts together to be reached and checked.
 START_SECONDS = 60.0
+# Between words to the programs there, which end after a minute without one.
+ALIVE_SECONDS = 5.0
 
 
 def tasks_of(hosts: Sequence[Host], first_port: int) -> dict[str, list[Task]]:
@@ -75,6 +78,21 @@ class HostsJob(Job):
         self._token = token
         self._connections: list[Connection] = []
         self._deadline = time.monotonic() + START_SECONDS
+        self._over = threading.Event()
+
+    def run(self) -> int:
+        """Run the job, as `Job.run` says."""
+        # In a thread of its own: what passes the output on stops with it, as a pager has it.
+        threading.Thread(target=self._keep_alive, name="keep-alive", daemon=True).start()
+        try:
+            return super().run()
+        finally:
+            self._over.set()
+
+    def _keep_alive(self) -> None:
+        while not self._over.wait(ALIVE_SECONDS):
+            for connection in list(self._connections):
+                connection.say({"alive": True})
 
     def start(self) -> None:
         """Reach all hosts, check them, and start the tasks.

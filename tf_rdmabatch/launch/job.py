@@ -74,6 +74,8 @@ class Job:
         ------
         CommandError
             A task failed or could not be started; it has the task's last lines and exit status.
+        OSError
+            What tasks write cannot be passed on; `BrokenPipeError` where the reader is gone.
         """
         with self._signals():
             try:
@@ -81,9 +83,14 @@ class Job:
                 failed = self._wait()
             finally:
                 self._end_all()
-        if failed is None:
-            return 128 + self.interrupted if self.interrupted is not None else 0
-        raise CommandError(failed.describe(), failed.status or 1)
+        if failed is not None:
+            raise CommandError(failed.describe(), failed.status or 1)
+        if self.interrupted is not None:
+            return 128 + self.interrupted
+        unwritten = self._unwritten()
+        if unwritten is not None:
+            raise unwritten
+        return 0
 
     def pass_on(self, timeout: float) -> None:
         """Wait until something can be read, and pass it on."""
@@ -102,9 +109,16 @@ class Job:
         self._poll()
         return [t for source in self.sources for t in source.tasks if t.status is not None]
 
+    def _unwritten(self) -> OSError | None:
+        tasks = [t for source in self.sources for t in source.tasks]
+        return next((t.unwritten for t in tasks if t.unwritten is not None), None)
+
     def _wait(self) -> RunningTask | None:
-        """Return the task that failed, or None when the script is done or was interrupted."""
-        while self.interrupted is None:
+        """Return the task that failed, or None where another reason ends the job.
+
+        The script is done, the job was interrupted, or nobody reads what it writes.
+        """
+        while self.interrupted is None and self._unwritten() is None:
             self.pass_on(0.2)
             ended = self._ended()
             if not ended:
@@ -148,7 +162,12 @@ class Job:
         def note(number: int, _: object) -> None:
             self.interrupted = signal.Signals(number)
 
-        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        # One that is ignored, as under nohup, was so on purpose.
+        numbers = [
+            number
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+            if signal.getsignal(number) is not signal.SIG_IGN
+        ]
         before = [signal.signal(number, note) for number in numbers]
         try:
             yield

@@ -6,9 +6,9 @@ and ends its tasks when the input ends, whatever became of the launcher.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
+import select
 import selectors
 import signal
 import sys
@@ -33,11 +33,16 @@ class _Remote:
         # With open pipes or not yet reported.
         self._running: list[Process] = []
         self._lines = Lines()
+        self._unsent = bytearray()
         self._heard = time.monotonic()
         self._over = False
+        # The input, and with it the launcher.
+        self._ended = False
         self._request: Mapping[str, Any] | None = None
         self._selector = selectors.DefaultSelector()
         self._selector.register(0, selectors.EVENT_READ)
+        # A launcher that does not read may not keep this program from noticing that it is gone.
+        os.set_blocking(1, False)
 
     def serve(self) -> None:
         """Return when the launcher is gone or has said so, or all tasks have ended."""
@@ -47,21 +52,38 @@ class _Remote:
                 self._step(0.2)
         finally:
             self._end_all()
+            while self._unsent and not self._is_gone():
+                self._step(0.2)
 
     def stop(self, *_: object) -> None:
         """End soon; for signals."""
         self._over = True
 
     def _step(self, timeout: float) -> None:
-        for key, _ in self._selector.select(timeout):
-            if key.data is None:
-                self._listen()
-            else:
-                self._pass_on(key.data, key.fileobj)
+        if self._unsent:
+            # Until it is, tasks wait with what they write.
+            self._await_launcher(timeout)
+        else:
+            for key, _ in self._selector.select(timeout):
+                if key.data is None:
+                    self._listen()
+                else:
+                    self._pass_on(key.data, key.fileobj)
         for process in [one for one in self._running if one.status is not None]:
             self._report(process)
-        if time.monotonic() - self._heard > SILENCE_SECONDS:
+        if self._is_gone():
             self._over = True
+
+    def _is_gone(self) -> bool:
+        """Return whether the launcher has ended, or has said nothing for long."""
+        return self._ended or time.monotonic() - self._heard > SILENCE_SECONDS
+
+    def _await_launcher(self, timeout: float) -> None:
+        readable, writable, _ = select.select([] if self._ended else [0], [1], [], timeout)
+        if readable:
+            self._listen()
+        if writable:
+            self._send()
 
     def _listen(self) -> None:
         chunk = os.read(0, 65536)
@@ -75,6 +97,7 @@ class _Remote:
         if not chunk or any("end" in message for message in messages):
             self._over = True
             if not chunk:
+                self._ended = True
                 self._selector.unregister(0)
 
     def _check(self, request: Mapping[str, Any]) -> None:
@@ -143,10 +166,18 @@ class _Remote:
             process.end(signal.SIGKILL)
 
     def _say(self, message: dict[str, Any]) -> None:
-        # A launcher that is gone has closed the input too.
-        with contextlib.suppress(OSError):
-            sys.stdout.buffer.write(encode(message))
-            sys.stdout.buffer.flush()
+        self._unsent += encode(message)
+        self._send()
+
+    def _send(self) -> None:
+        """Write as much as the launcher takes now."""
+        try:
+            del self._unsent[: os.write(1, self._unsent)]
+        except BlockingIOError:
+            return
+        except OSError:
+            # It is gone, and has closed the input too.
+            self._unsent.clear()
 
 
 def main() -> None:
@@ -155,8 +186,6 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, remote.stop)
     remote.serve()
-    # What is left in the buffer has no reader, which the interpreter would complain about.
-    os._exit(0)
 
 
 if __name__ == "__main__":

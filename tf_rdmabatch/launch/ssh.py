@@ -9,6 +9,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,9 +18,10 @@ from typing import IO, Any
 from tf_rdmabatch.cli import CommandError
 from tf_rdmabatch.launch.hostfile import Host
 from tf_rdmabatch.launch.messages import Lines, encode, to_bytes
-from tf_rdmabatch.launch.output import RunningTask
+from tf_rdmabatch.launch.output import RunningTask, put
 
-ALIVE_SECONDS = 5.0
+# In which a program that is there takes something of what it is told.
+STUCK_SECONDS = 20.0
 # For what was said before the end; another process may hold the pipes.
 UNREAD_SECONDS = 2.0
 # After those of the user, which win: nobody is asked anything, a host that vanishes is noticed in
@@ -92,7 +94,10 @@ class Connection:
         self._lines = Lines()
         self._errors: collections.deque[str] = collections.deque(maxlen=_SHOWN_LINES)
         self._partial = b""
-        self._said = time.monotonic()
+        # Also the launcher's second thread says something.
+        self._lock = threading.Lock()
+        self._unsent = bytearray()
+        self._sent_at = time.monotonic()
         self._ended_at: float | None = None
         command = access.command(host, ["-m", "tf_rdmabatch.launch.remote"])
         try:
@@ -118,14 +123,29 @@ class Connection:
         return [file for file in (self._popen.stdout, self._popen.stderr) if file is not None]
 
     def say(self, message: dict[str, Any]) -> None:
-        """Send a message; where it cannot be sent, the connection ends."""
-        self._said = time.monotonic()
-        data = encode(message)
+        """Send a message, as soon as it is taken; where it cannot be, the connection ends.
+
+        May be called from any thread, and never blocks.
+        """
+        with self._lock:
+            if not self._unsent:
+                self._sent_at = time.monotonic()
+            self._unsent += encode(message)
+            self._send()
+
+    def _send(self) -> None:
+        """Write what is taken now, with the lock held."""
         try:
-            sent = os.write(self._input.fileno(), data)
-        except OSError:
-            sent = 0
-        if sent < len(data):
+            while self._unsent:
+                del self._unsent[: os.write(self._input.fileno(), self._unsent)]
+                self._sent_at = time.monotonic()
+        except BlockingIOError:
+            if time.monotonic() - self._sent_at > STUCK_SECONDS:
+                self.problem = self.problem or f"it took nothing for {STUCK_SECONDS:.0f} s"
+                self._popen.kill()
+        except (OSError, ValueError):
+            # It has closed its input, or `end` has.
+            self._unsent.clear()
             self._popen.kill()
 
     def take(self, file: IO[bytes]) -> bool:
@@ -157,12 +177,14 @@ class Connection:
             self.checked = message["checked"]
         elif "failed" in message:
             self.problem = str(message["failed"])
+            self._lose(1)
         elif "text" in message:
             self._named[message["task"]].write(to_bytes(message["text"]), message["errors"])
         elif "status" in message:
             task = self._named[message["task"]]
             task.write(b"", True)
-            task.status = message["status"]
+            if task.status is None:
+                task.status = message["status"]
 
     def _take_errors(self, chunk: bytes) -> None:
         lines = (self._partial + chunk).split(b"\n")
@@ -172,23 +194,26 @@ class Connection:
         for line in filter(None, (one.decode(errors="replace").rstrip() for one in lines)):
             self._errors.append(line)
             if self.hello is not None:
-                print(f"[{self.host.name}] {line}", file=sys.stderr, flush=True)
+                put(sys.stderr, f"[{self.host.name}] {line}\n".encode())
 
     def poll(self) -> bool:
-        """Note that the connection has ended, or say that the launcher is there."""
+        """Note that the connection has ended, or write on what it has not taken yet."""
         now = time.monotonic()
         if self._popen.poll() is None:
-            if now - self._said > ALIVE_SECONDS:
-                self.say({"alive": True})
+            with self._lock:
+                self._send()
             return True
         self._ended_at = self._ended_at or now
         if self._unread and now - self._ended_at < UNREAD_SECONDS:
             return True
         self.problem = self.problem or self._why()
+        self._lose(255)
+        return False
+
+    def _lose(self, status: int) -> None:
         for task in self.tasks:
             if task.status is None:
-                task.status, task.lost = 255, f"{self.host.name}: {self.problem}"
-        return False
+                task.status, task.lost = status, f"{self.host.name}: {self.problem}"
 
     def _why(self) -> str:
         last = self._errors[-1] if self._errors else "it says nothing"
@@ -210,7 +235,7 @@ class Connection:
         if number == signal.SIGTERM and self.hello is not None:
             self.say({"end": True})
             return
-        with contextlib.suppress(OSError):
+        with self._lock, contextlib.suppress(OSError):
             self._input.close()
         if self._popen.poll() is None:
             os.killpg(self._popen.pid, signal.SIGKILL)
