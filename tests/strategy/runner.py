@@ -11,6 +11,7 @@ import importlib
 import json
 import sys
 import traceback
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -38,6 +39,17 @@ def make_strategy(kind: str, replicas: int, **options: Any) -> Any:
     )
 
 
+def set_allotment(strategy: Any, allotment: Sequence[int] | None) -> None:
+    """Set what a case asks for, or equal shares, whatever the case before left behind."""
+    if not hasattr(strategy, "allotment"):
+        return
+    workers = len(strategy.allotment)
+    share, more = divmod(strategy.num_replicas_in_sync, workers)
+    wanted = tuple(allotment or (share + (i < more) for i in range(workers)))
+    if tuple(strategy.allotment) != wanted:
+        strategy.allotment = wanted
+
+
 def main() -> None:
     answers = sys.stdout
     sys.stdout = sys.stderr
@@ -50,9 +62,7 @@ def main() -> None:
             anew = request["options"].pop("strategy", None)
             if anew is not None:
                 strategy = make_strategy(sys.argv[1], int(sys.argv[2]), **anew)
-            allotment = request["options"].pop("allotment", None)
-            if allotment and hasattr(strategy, "allotment"):
-                strategy.allotment = allotment
+            set_allotment(strategy, request["options"].pop("allotment", None))
             keras.utils.clear_session()
             case = getattr(importlib.import_module(module), name)
             np.savez(request["result"], **case(strategy, **request["options"]))
