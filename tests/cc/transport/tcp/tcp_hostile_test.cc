@@ -146,5 +146,32 @@ TEST_P(TcpAttack, LosesTheConnectionAndTouchesNothing) {
 INSTANTIATE_TEST_SUITE_P(All, TcpAttack, ::testing::ValuesIn(kAttacks),
                          [](const auto& info) { return info.param.name; });
 
+// Takes what our side sends until it ends the connection.
+void Drain(RawPeer* peer) {
+  std::string bytes(1 << 20, 0);
+  for (const Deadline deadline = Patience(); !deadline.expired();) {
+    size_t have = 0;
+    if (!ReceiveSome(peer->socket.get(), bytes.data(), bytes.size(), &have).ok()) return;
+    peer->side.Poll();
+  }
+}
+
+// The answer waits behind more than the sockets hold, and its memory goes meanwhile.
+TEST(TcpHostile, AnAnswerThatWaitsDoesNotTouchARegionThatWasGivenUp) {
+  EndpointOptions options;
+  options.send_queue_depth = 32;
+  RawPeer peer(options);
+  testing::Side& side = peer.side;
+  std::vector<WorkRequest> chain(32, side.Write(0, 0, testing::kArenaBytes, 1));
+  ASSERT_EQ(side.endpoint->Post(Chain(chain)), chain.size());
+  for (const uint32_t bytes : {8, 4096}) peer.Send(RawPeer::Read(peer.published, 0, bytes));
+  for (int i = 0; i < 100; ++i) side.Poll();
+  side.transport->Deregister(side.published.local);
+  side.published.local.address = nullptr;
+  side.published.segment = Segment();
+  Drain(&peer);
+  EXPECT_NE(peer.Failure().find("given up meanwhile"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace rdmabatch::tcp

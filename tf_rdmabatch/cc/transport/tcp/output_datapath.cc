@@ -54,8 +54,8 @@ void Output::SendUntilFull() {
     waits_for_room_ = false;
   }
   for (size_t sent = 0;;) {
-    if (iov_next_ == iov_end_ && !Gather()) break;
     if (link_->failure() != nullptr || link_->closed()) return;
+    if (iov_next_ == iov_end_ && !Gather()) break;
     if (!RegionsAlive()) return link_->Break(kRegionGone);
     msghdr message{};
     message.msg_iov = &iov_[iov_next_];
@@ -133,6 +133,10 @@ void Output::GatherReplies() {
   const uint32_t end = reply_end_.load(std::memory_order_acquire);
   for (size_t bytes = 0; next != end && reply_frames_used_ < kMaxReplies && bytes < kGatherBytes;) {
     Reply& reply = replies_[next & reply_mask_];
+    if (!reply.region->alive.load(std::memory_order_seq_cst)) {
+      link_->Break(kRegionGone);
+      break;
+    }
     ReplyFrame& out = reply_frames_[reply_frames_used_];
     const uint32_t part = std::min(reply.left, kReplyBytes);
     out.frame = Frame{};
