@@ -35,7 +35,9 @@ Lane::Lane(const Setup& setup, const EngineOptions& options)
       chain_(ChainCapacity(setup.mine, setup.peer)),
       word_values_(chain_.size()),
       receiver_(setup.mine.slots),
-      holds_(setup.mine.slots) {}
+      holds_(setup.mine.slots) {
+  owed_acks_.reserve(mine_.slots);
+}
 
 Result<std::unique_ptr<Lane>> Lane::Create(const Setup& setup, const EngineOptions& options) {
   std::unique_ptr<Lane> lane(new Lane(setup, options));
