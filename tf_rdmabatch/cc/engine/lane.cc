@@ -70,7 +70,14 @@ EndpointOptions Lane::MakeEndpointOptions() {
   return options;
 }
 
-void Lane::SetEndpoint(std::unique_ptr<Endpoint> endpoint) { endpoint_ = std::move(endpoint); }
+// The progress thread may have met the end of the endpoint already.
+void Lane::SetEndpoint(std::unique_ptr<Endpoint> endpoint) {
+  {
+    std::lock_guard<std::mutex> lock(status_mutex_);
+    endpoint_ = std::move(endpoint);
+  }
+  if (failed()) endpoint_->Close();
+}
 
 Result<std::string> Lane::ExportSegment() { return endpoint_->Export(segment_memory_); }
 
@@ -96,13 +103,15 @@ Status Lane::ImportSegment(const std::string& descriptor) {
 }
 
 void Lane::Fail(const Status& status) {
+  Endpoint* endpoint;
   {
     std::lock_guard<std::mutex> lock(status_mutex_);
     if (failed_.load(std::memory_order_relaxed)) return;
     status_ = status;
     failed_.store(true, std::memory_order_release);
+    endpoint = endpoint_.get();
   }
-  if (endpoint_ != nullptr) endpoint_->Close();
+  if (endpoint != nullptr) endpoint->Close();
   writable_.Notify();
   host_->OnLaneFailed(status);
 }
