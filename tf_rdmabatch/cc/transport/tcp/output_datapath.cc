@@ -142,13 +142,15 @@ void Output::GatherReplies() {
     out.frame = Frame{};
     out.frame.type = FrameType::kReply;
     out.frame.length = part;
-    out.region = reply.region;
     if (IsWord(reply.from, part)) {
       // Whole, and not before what was asked for earlier has been read.
       if (bytes != 0) break;
+      out.region = nullptr;
       out.word = __atomic_load_n(reinterpret_cast<const uint64_t*>(reply.from), __ATOMIC_ACQUIRE);
       Add(&out.frame, sizeof(out.frame) + sizeof(out.word));
     } else {
+      out.region = reply.region;
+      out.part = iov_end_ + 1;
       Add(&out.frame, sizeof(out.frame));
       Add(reply.from, part);
       bytes += part;
@@ -163,7 +165,9 @@ void Output::GatherReplies() {
 
 bool Output::RegionsAlive() const {
   for (uint32_t i = 0; i < reply_frames_used_; ++i) {
-    if (!reply_frames_[i].region->alive.load(std::memory_order_seq_cst)) return false;
+    const ReplyFrame& reply = reply_frames_[i];
+    if (reply.region == nullptr || reply.part < iov_next_) continue;
+    if (!reply.region->alive.load(std::memory_order_seq_cst)) return false;
   }
   return true;
 }
