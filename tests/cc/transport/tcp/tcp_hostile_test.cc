@@ -72,6 +72,26 @@ TEST(TcpHostile, WhoeverTookThePortIsNotTakenForThePeer) {
   EXPECT_EQ(endpoint.status().code(), StatusCode::kPermissionDenied) << endpoint.status().message();
 }
 
+// A listener whose queue is full drops what comes, as a firewall does.
+TEST(TcpHostile, APortAtWhichNothingAnswersIsNamed) {
+  auto transport = testing::NewTransport({"tcp", ""});
+  auto acceptor = transport->Listen("127.0.0.1");
+  ASSERT_TRUE(acceptor.ok());
+  Offer offer = OfferOf((*acceptor)->offer());
+  auto listener = ListenAt("127.0.0.1", PortRange{});
+  ASSERT_TRUE(listener.ok() && FillAddress(listener->get(), &offer).ok());
+  ASSERT_EQ(listen(listener->get(), 0), 0);
+  const UniqueFd only = ConnectRaw(offer);
+  Counters counters;
+  EndpointOptions options;
+  options.counters = &counters;
+  const Status failed = transport->Connect(Pack(offer), options, Deadline::After(0.3)).status();
+  EXPECT_EQ(failed.code(), StatusCode::kUnavailable);
+  for (const std::string& part : {"port " + std::to_string(offer.port), std::string("firewall")}) {
+    EXPECT_NE(failed.message().find(part), std::string::npos) << failed.message();
+  }
+}
+
 struct Attack {
   const char* name;
   const char* error;  // a part of it
