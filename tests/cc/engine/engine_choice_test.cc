@@ -1,5 +1,5 @@
 // Which transport carries which connection, and what comes of one that fails: with transports that
-// are shared memory under other names.
+// are shared memory, or tcp, under other names.
 #include <gtest/gtest.h>
 
 #include <mutex>
@@ -10,11 +10,15 @@
 namespace rdmabatch::testing {
 namespace {
 
-enum class Fault { kNone, kConnect, kListen, kHangs, kAbsent, kOneHost };
+// kTcp: none, over tcp; kSecondLane: over tcp, whose endpoints are polled once they exist.
+enum class Fault { kNone, kConnect, kListen, kHangs, kAbsent, kOneHost, kTcp, kSecondLane };
 
 constexpr char kNear[] = "near";
 constexpr char kBest[] = "best";
 constexpr char kLast[] = "last";
+
+std::atomic<Endpoint*> last_connected{nullptr};
+std::atomic<int> ends_handled{0};  // of endpoints, by progress threads
 
 class RenamedTransport : public Transport {
  public:
@@ -39,10 +43,19 @@ class RenamedTransport : public Transport {
       while (!deadline.expired()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
       return Status(StatusCode::kDeadlineExceeded, "no answer");
     }
-    return real_->Connect(offer, options, deadline);
+    if (fault_ == Fault::kSecondLane && last_connected != nullptr) {
+      last_connected.exchange(nullptr)->Close();
+      return Status(StatusCode::kUnavailable, "out of queue pairs");
+    }
+    auto endpoint = real_->Connect(offer, options, deadline);
+    if (endpoint.ok()) last_connected = endpoint->get();
+    return endpoint;
   }
   size_t PollReceive(Span<Completion> completions) override {
-    return real_->PollReceive(completions);
+    ends_handled += std::exchange(ends_, 0);
+    const size_t count = real_->PollReceive(completions);
+    for (size_t i = 0; i < count; ++i) ends_ += completions[i].ok ? 0 : 1;
+    return count;
   }
   int event_fd() const override { return real_->event_fd(); }
   void PrepareSleep() override { real_->PrepareSleep(); }
@@ -52,11 +65,13 @@ class RenamedTransport : public Transport {
   const char* const name_;
   const Fault fault_;
   const std::unique_ptr<Transport> real_;
+  int ends_ = 0;  // that the last poll returned
 };
 
 template <const char* name, Fault fault>
 Result<std::unique_ptr<Transport>> Create(const TransportOptions& options) {
-  auto real = FindTransport("shm")->create(options);
+  const bool tcp = fault == Fault::kTcp || fault == Fault::kSecondLane;
+  auto real = FindTransport(tcp ? "tcp" : "shm")->create(options);
   if (!real.ok()) return real.status();
   return std::unique_ptr<Transport>(new RenamedTransport(name, fault, std::move(*real)));
 }
@@ -76,6 +91,9 @@ const TransportFactory kAllWork[] = {Factory<kNear, Fault::kOneHost>(), Factory<
                                      Factory<kLast>()};
 const TransportFactory kBestFails[] = {Factory<kBest, Fault::kConnect>(), Factory<kLast>()};
 const TransportFactory kBestHangs[] = {Factory<kBest, Fault::kHangs>(), Factory<kLast>()};
+const TransportFactory kSecondLaneFails[] = {Factory<kBest, Fault::kSecondLane>(),
+                                             Factory<kLast>()};
+const TransportFactory kTcpOnly[] = {Factory<kBest, Fault::kTcp>()};
 const TransportFactory kNoneWorks[] = {Factory<kBest, Fault::kConnect>(),
                                        Factory<kLast, Fault::kAbsent>()};
 const TransportFactory kBestDoesNotListen[] = {Factory<kBest, Fault::kListen>(), Factory<kLast>()};
@@ -174,6 +192,35 @@ TEST_F(ChoiceTest, OneThatDoesNotAnswerLeavesTimeForTheNext) {
   ASSERT_TRUE(connection.ok()) << connection.status().message();
   EXPECT_EQ((*connection)->transport(), "last");
   ExpectItWorks(*connection);
+}
+
+// The listening side sees its first lane end while it still waits for the second.
+TEST_F(ChoiceTest, OneThatConnectsHalfOfTheLanesIsFallenBackFrom) {
+  last_connected = nullptr;
+  EngineOptions client = Options("worker:0");
+  client.queue_pairs = 2;
+  auto connection = Connect(Options("ps:0"), client, kSecondLaneFails, kSecondLaneFails);
+  ASSERT_TRUE(connection.ok()) << connection.status().message();
+  EXPECT_EQ((*connection)->choice(), "last (best: out of queue pairs)");
+  ExpectItWorks(*connection);
+  EXPECT_EQ(sink_.closed_count(), 0u);
+}
+
+TEST_F(ChoiceTest, ALaneThatEndsBeforeBothAreReadyEndsTheConnection) {
+  EngineSink server;
+  server.on_connected = [](Connection&) {
+    const int before = ends_handled;
+    last_connected.exchange(nullptr)->Close();
+    EXPECT_TRUE(Eventually([&] { return ends_handled > before; }));
+  };
+  auto listening = Engine::Create(Options("ps:0"), &server, kTcpOnly);
+  ASSERT_TRUE(listening.ok()) << listening.status().message();
+  auto address = (*listening)->Listen("127.0.0.1:0");
+  ASSERT_TRUE(address.ok()) << address.status().message();
+  auto connection = Client(Options("worker:0"), kTcpOnly)->Connect(*address, Patience());
+  EXPECT_TRUE(!connection.ok() || Eventually([&] { return (*connection)->closed(); }));
+  EXPECT_TRUE(Eventually([&] { return server.closed_count() == 1; }));
+  EXPECT_TRUE((*listening)->connections().empty());
 }
 
 TEST_F(ChoiceTest, OneThatIsNotThereIsNoReasonForAWarning) {

@@ -102,6 +102,27 @@ TEST_P(EngineEnds, AShutdownEndsTheWaitsOfBothSides) {
   }
 }
 
+// Its end is told, and its place is free again.
+TEST_P(EngineEnds, AConnectionThatEndsWhileItBeginsIsNotKept) {
+  EngineSink server_sink;
+  EngineSink client_sink;
+  client_sink.on_connected = [&](Connection& connection) {
+    if (client_sink.connected == 1) std::thread([&] { connection.Close(); }).join();
+  };
+  EngineOptions options = Options();
+  options.max_peers = 1;
+  auto server = MakeEngine(Options("server"), &server_sink);
+  auto client = MakeEngine(options, &client_sink);
+  auto address = server->Listen(ListenAddress(GetParam()));
+  ASSERT_TRUE(address.ok()) << address.status().message();
+  EXPECT_EQ(client->Connect(*address, Patience()).status().code(), StatusCode::kCancelled);
+  EXPECT_EQ(client_sink.closed_count(), 1u);
+  auto second = client->Connect(*address, Patience());
+  ASSERT_TRUE(second.ok()) << second.status().message();
+  ASSERT_TRUE((*second)->Send(User("it works"), Patience()).ok());
+  EXPECT_TRUE(Eventually([&] { return server_sink.messages == 1; }));
+}
+
 INSTANTIATE_TEST_SUITE_P(On, EngineEnds, ::testing::ValuesIn(Subjects()), SubjectName);
 
 }  // namespace

@@ -40,7 +40,10 @@ struct EngineSink : MessageSink {
     ++messages;
     return Disposition::kDone;
   }
-  void OnConnected(Connection&) override { ++connected; }
+  void OnConnected(Connection& connection) override {
+    ++connected;
+    if (on_connected) on_connected(connection);
+  }
   void OnClosed(Connection&, const Status& status) override {
     std::lock_guard<std::mutex> lock(mutex);
     closed.push_back(status);
@@ -56,6 +59,7 @@ struct EngineSink : MessageSink {
 
   // Set before the engine is created.
   std::function<Disposition(Connection&, const IncomingMessage&)> on_message;
+  std::function<void(Connection&)> on_connected;
   std::atomic<uint64_t> messages{0};
   std::atomic<int> connected{0};
   std::mutex mutex;

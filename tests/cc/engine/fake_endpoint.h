@@ -4,6 +4,8 @@
 #ifndef TF_RDMABATCH_TESTS_CC_ENGINE_FAKE_ENDPOINT_H_
 #define TF_RDMABATCH_TESTS_CC_ENGINE_FAKE_ENDPOINT_H_
 
+#include <sys/eventfd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <deque>
@@ -13,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "tf_rdmabatch/cc/base/unique_fd.h"
 #include "tf_rdmabatch/cc/transport/transport.h"
 
 namespace rdmabatch::testing {
@@ -45,13 +48,14 @@ class FakeTransport : public Transport {
     }
     return count;
   }
-  int event_fd() const override { return -1; }
+  int event_fd() const override { return never_.get(); }
   void PrepareSleep() override {}
   void FinishSleep() override {}
 
   std::deque<Completion> arrivals;
 
  private:
+  const UniqueFd never_{eventfd(0, EFD_CLOEXEC)};
   uint32_t keys_ = 0;
 };
 

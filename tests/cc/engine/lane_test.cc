@@ -320,5 +320,43 @@ TEST_P(LaneTest, RandomTrafficBothWaysFromNearTheEndOfTheIndices) {
   }
 }
 
+// Where completions come by the progress thread, it must not wait for one.
+TEST(LaneQueueTest, AcknowledgementsWaitForRoomAndTheProgressThreadDoesNot) {
+  EngineOptions options = LaneOptions();
+  options.confirm = Confirm::kEach;
+  auto pair = MakeLanes("fake", options, options);
+  ASSERT_NE(pair, nullptr);
+  LaneEnd& a = pair->a;
+  LaneEnd& b = pair->b;
+  b.fake->hold_completions = true;
+  // Reads, then messages, until the queue is full.
+  uint64_t word = 0;
+  Transfer read;
+  read.local.address = reinterpret_cast<uint8_t*>(&word);
+  read.remote.address = reinterpret_cast<uint64_t>(a.memory());
+  read.remote.key = a.fake->exported.at(0).remote_key;
+  read.bytes = sizeof(word);
+  const std::vector<Transfer> reads(b.fake->send_queue_free(), read);
+  TransferBatch batch;
+  const Span<const Transfer> all(reads.data(), reads.size());
+  ASSERT_FALSE(b.lane->PostTransfers(all, &batch));
+  while (b.Send("of b", false) == SendOutcome::kSent) continue;
+  const uint32_t most = b.fake->send_queue_free();
+  constexpr uint32_t kMessages = 10;
+  ASSERT_LT(most, kMessages);
+  for (uint32_t i = 0; i < kMessages; ++i) ASSERT_EQ(a.Send("of a", false), SendOutcome::kSent);
+  b.Pump();
+  EXPECT_EQ(b.sink.messages.size(), kMessages);
+  EXPECT_LT(b.counters().acks, kMessages);
+  EXPECT_TRUE(b.fake->wants_events);
+  b.fake->hold_completions = false;
+  while (!b.lane->PostTransfers(all, &batch)) continue;
+  pair->PumpAll();
+  EXPECT_EQ(b.counters().acks, kMessages);
+  for (uint32_t i = 0; i < options.slots; ++i) {
+    EXPECT_EQ(a.Send("every slot is free", true), SendOutcome::kSent) << i;
+  }
+}
+
 }  // namespace
 }  // namespace rdmabatch::testing

@@ -106,30 +106,45 @@ Result<RemoteRegion> Connection::Import(const std::string& descriptor) {
   return region;
 }
 
-void Connection::Activate() {
+Status Connection::Activate() {
   for (const auto& lane : lanes_) lane->Activate();
-  active_.store(true, std::memory_order_release);
+  bool was_closed;
+  {
+    std::lock_guard<std::mutex> lock(status_mutex_);
+    active_.store(true, std::memory_order_release);
+    was_closed = closed();
+  }
+  if (was_closed) {
+    sink_->OnClosed(*this, status());
+    return status();
+  }
+  for (const auto& lane : lanes_) RDMABATCH_RETURN_IF_ERROR(lane->status());
+  return Status::Ok();
 }
 
 // Whoever comes first says why; everybody who waits learns it.
 void Connection::Fail(const Status& reason) {
   // Once this side closes, what the peer's reaction looks like is not the reason.
   const Status status = closing_.load(std::memory_order_acquire) ? ClosedHere() : reason;
+  bool active;
   {
     std::lock_guard<std::mutex> lock(status_mutex_);
     if (closed_.load(std::memory_order_relaxed)) return;
     status_ = Named(status);
     closed_.store(true, std::memory_order_release);
+    active = active_.load(std::memory_order_relaxed);
   }
   for (const auto& lane : lanes_) lane->Fail(status);
   if (bootstrap_ != nullptr) bootstrap_->Shutdown();
-  // A connection that never became active was nobody's yet.
-  if (active_.load(std::memory_order_acquire)) sink_->OnClosed(*this, this->status());
+  // Until it is active it is nobody's, or Activate tells the sink.
+  if (active) sink_->OnClosed(*this, this->status());
   engine_->Retire(this);
 }
 
-// The lane may be locked by this very thread: the progress thread tells everybody else.
+// The lane may be locked by this very thread: the progress thread tells everybody else. A lane that
+// fails before is the handshake's matter, which may go on with another transport.
 void Connection::OnLaneFailed(const Status& status) {
+  if (!active_.load(std::memory_order_acquire)) return;
   std::shared_ptr<Connection> self = weak_from_this().lock();
   if (self != nullptr && !closed() && !ending()) engine_->FailLater(std::move(self), status);
 }

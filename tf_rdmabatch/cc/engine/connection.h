@@ -172,8 +172,9 @@ class RDMABATCH_EXPORT Connection : public LaneHost,
   // Progress thread: lanes that wait for completions.
   bool wants_service() const;
   bool Serve();
-  // Both sides are ready.
-  void Activate();
+  // Both sides are ready, and the sink knows the connection: from now on it learns the end. Not OK
+  // when the connection was closed, or a lane has failed, before.
+  Status Activate();
   // The peer is ready: this side may send.
   void SetUsable() { usable_.store(true, std::memory_order_release); }
   bool usable() const { return usable_.load(std::memory_order_acquire); }

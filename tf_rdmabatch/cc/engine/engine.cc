@@ -179,7 +179,8 @@ void Engine::ResetCounters() {
 
 void Engine::Adopt(const std::shared_ptr<Connection>& connection) {
   std::lock_guard<std::mutex> lock(mutex_);
-  connections_.push_back(connection);
+  // One that has ended meanwhile was retired in vain.
+  if (!connection->closed()) connections_.push_back(connection);
 }
 
 void Engine::FailLater(std::shared_ptr<Connection> connection, const Status& status,

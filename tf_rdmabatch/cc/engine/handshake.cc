@@ -116,7 +116,7 @@ Status Handshake::Ready(bool active) {
     connection_->SetUsable();
   }
   engine_->sink()->OnConnected(*connection_);
-  connection_->Activate();
+  RDMABATCH_RETURN_IF_ERROR(connection_->Activate());
   engine_->Adopt(connection_);
   RDMABATCH_RETURN_IF_ERROR(Send("ready"));
   if (!active) return Status::Ok();

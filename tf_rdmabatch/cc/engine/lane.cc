@@ -35,7 +35,9 @@ Lane::Lane(const Setup& setup, const EngineOptions& options)
       chain_(ChainCapacity(setup.mine, setup.peer)),
       word_values_(chain_.size()),
       receiver_(setup.mine.slots),
-      holds_(setup.mine.slots) {}
+      holds_(setup.mine.slots) {
+  owed_acks_.reserve(mine_.slots);
+}
 
 Result<std::unique_ptr<Lane>> Lane::Create(const Setup& setup, const EngineOptions& options) {
   std::unique_ptr<Lane> lane(new Lane(setup, options));
@@ -68,7 +70,14 @@ EndpointOptions Lane::MakeEndpointOptions() {
   return options;
 }
 
-void Lane::SetEndpoint(std::unique_ptr<Endpoint> endpoint) { endpoint_ = std::move(endpoint); }
+// The progress thread may have met the end of the endpoint already.
+void Lane::SetEndpoint(std::unique_ptr<Endpoint> endpoint) {
+  {
+    std::lock_guard<std::mutex> lock(status_mutex_);
+    endpoint_ = std::move(endpoint);
+  }
+  if (failed()) endpoint_->Close();
+}
 
 Result<std::string> Lane::ExportSegment() { return endpoint_->Export(segment_memory_); }
 
@@ -94,13 +103,15 @@ Status Lane::ImportSegment(const std::string& descriptor) {
 }
 
 void Lane::Fail(const Status& status) {
+  Endpoint* endpoint;
   {
     std::lock_guard<std::mutex> lock(status_mutex_);
     if (failed_.load(std::memory_order_relaxed)) return;
     status_ = status;
     failed_.store(true, std::memory_order_release);
+    endpoint = endpoint_.get();
   }
-  if (endpoint_ != nullptr) endpoint_->Close();
+  if (endpoint != nullptr) endpoint->Close();
   writable_.Notify();
   host_->OnLaneFailed(status);
 }

@@ -160,6 +160,7 @@ class Lane {
   bool FlushLocked();
   void WantEventsLocked();
   bool PostFreedLocked();
+  bool PostAcksLocked();
   uint32_t AppendSlots(uint32_t length, uint32_t word);
   uint32_t AppendFreedWords(uint32_t length);
   uint32_t AppendWord(uint32_t length, uint64_t offset, uint64_t value);
@@ -224,6 +225,7 @@ class Lane {
   uint64_t batch_ = 0;                 // number of the next announcement
   uint32_t announcing_ = 0;            // announcements unperceived, as far as completions tell
   std::vector<uint32_t> used_;         // bytes of each slot
+  std::vector<uint32_t> owed_acks_;    // slots to acknowledge one by one; never reallocated
   std::vector<WorkRequest> chain_;     // written once where nothing varies
   std::vector<uint64_t> word_values_;  // what the inline words of the chain are read from
 

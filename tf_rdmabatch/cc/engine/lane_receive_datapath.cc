@@ -170,17 +170,12 @@ bool Lane::ConsumeMessages(const uint8_t* data, uint32_t slot, const SlotHeader&
   return true;
 }
 
+// Where the send queue is full the rest goes from Service: completions may need this very thread.
 void Lane::Acknowledge(uint32_t slot) {
-  receiver_.Free(slot / kSlotsPerWord, uint64_t{1} << (slot % kSlotsPerWord));
   SpinGuard guard(send_flag_);
   if (failed()) return;
-  // Sized so that every slot's acknowledgement fits; only a broken device keeps it full.
-  while (endpoint_->send_queue_free() < 2) {
-    PollSendLocked();
-    if (failed()) return;
-  }
-  counters_.acks.Add(1);
-  PostBare(kImmediateAck | slot);
+  owed_acks_.push_back(slot);
+  PostAcksLocked();
 }
 
 bool Lane::Release(uint32_t slot) {

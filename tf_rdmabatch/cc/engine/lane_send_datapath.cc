@@ -196,6 +196,7 @@ bool Lane::PostChain(Span<const WorkRequest> chain) {
 
 // With an immediate only in answer to a sender that waits: others look at the words by themselves.
 bool Lane::PostFreedLocked() {
+  if (confirm_ == Confirm::kEach) return PostAcksLocked();
   if (freed_dirty_.load(std::memory_order_relaxed) == 0) return true;
   if (!HaveRoom(mine_.words() + 1)) return false;
   const bool answer = freed_notify_.exchange(false, std::memory_order_seq_cst);
@@ -209,6 +210,20 @@ bool Lane::PostFreedLocked() {
     chain_[length - 1].immediate = kImmediateAnswer;
   }
   return PostChain({chain_.data(), length});
+}
+
+// False when some have to wait for room.
+bool Lane::PostAcksLocked() {
+  while (!owed_acks_.empty()) {
+    const bool room = HaveRoom(2);
+    if (failed() || !room) return false;
+    const uint32_t slot = owed_acks_.back();
+    owed_acks_.pop_back();
+    receiver_.Free(slot / kSlotsPerWord, uint64_t{1} << (slot % kSlotsPerWord));
+    counters_.acks.Add(1);
+    if (!PostBare(kImmediateAck | slot)) return false;
+  }
+  return true;
 }
 
 // False when the send queue has no room for `requests`; a completion then wakes the progress

@@ -67,7 +67,11 @@ bool ProgressThread::Poll() {
 
 void ProgressThread::Arrive(const Completion& completion) {
   auto* lane = reinterpret_cast<Lane*>(completion.id);
-  if (!completion.ok) return lane->Fail({StatusCode::kUnavailable, completion.error});
+  if (!completion.ok) {
+    // What came before the end counts.
+    lane->HandleArrivals();
+    return lane->Fail({StatusCode::kUnavailable, completion.error});
+  }
   if (!lane->OnImmediate(completion.immediate)) return;
   if (std::find(arrived_.begin(), arrived_.end(), lane) == arrived_.end()) arrived_.push_back(lane);
 }

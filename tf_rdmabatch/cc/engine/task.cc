@@ -146,7 +146,7 @@ Status Task::Connect(const std::string& peer, const std::string& address, Deadli
       peers_[peer] = {std::move(*connection), std::make_shared<SendQueue>(&executor_)};
       return Status::Ok();
     }
-    if (last || connection.status().code() != StatusCode::kDeadlineExceeded) {
+    if (last || deadline.expired() || connection.status().code() != StatusCode::kDeadlineExceeded) {
       return Unreached(peer, address, connection.status());
     }
   }

@@ -72,6 +72,26 @@ TEST(TcpHostile, WhoeverTookThePortIsNotTakenForThePeer) {
   EXPECT_EQ(endpoint.status().code(), StatusCode::kPermissionDenied) << endpoint.status().message();
 }
 
+// A listener whose queue is full drops what comes, as a firewall does.
+TEST(TcpHostile, APortAtWhichNothingAnswersIsNamed) {
+  auto transport = testing::NewTransport({"tcp", ""});
+  auto acceptor = transport->Listen("127.0.0.1");
+  ASSERT_TRUE(acceptor.ok());
+  Offer offer = OfferOf((*acceptor)->offer());
+  auto listener = ListenAt("127.0.0.1", PortRange{});
+  ASSERT_TRUE(listener.ok() && FillAddress(listener->get(), &offer).ok());
+  ASSERT_EQ(listen(listener->get(), 0), 0);
+  const UniqueFd only = ConnectRaw(offer);
+  Counters counters;
+  EndpointOptions options;
+  options.counters = &counters;
+  const Status failed = transport->Connect(Pack(offer), options, Deadline::After(0.3)).status();
+  EXPECT_EQ(failed.code(), StatusCode::kUnavailable);
+  for (const std::string& part : {"port " + std::to_string(offer.port), std::string("firewall")}) {
+    EXPECT_NE(failed.message().find(part), std::string::npos) << failed.message();
+  }
+}
+
 struct Attack {
   const char* name;
   const char* error;  // a part of it
@@ -145,6 +165,33 @@ TEST_P(TcpAttack, LosesTheConnectionAndTouchesNothing) {
 
 INSTANTIATE_TEST_SUITE_P(All, TcpAttack, ::testing::ValuesIn(kAttacks),
                          [](const auto& info) { return info.param.name; });
+
+// Takes what our side sends until it ends the connection.
+void Drain(RawPeer* peer) {
+  std::string bytes(1 << 20, 0);
+  for (const Deadline deadline = Patience(); !deadline.expired();) {
+    size_t have = 0;
+    if (!ReceiveSome(peer->socket.get(), bytes.data(), bytes.size(), &have).ok()) return;
+    peer->side.Poll();
+  }
+}
+
+// The answer waits behind more than the sockets hold, and its memory goes meanwhile.
+TEST(TcpHostile, AnAnswerThatWaitsDoesNotTouchARegionThatWasGivenUp) {
+  EndpointOptions options;
+  options.send_queue_depth = 32;
+  RawPeer peer(options);
+  testing::Side& side = peer.side;
+  std::vector<WorkRequest> chain(32, side.Write(0, 0, testing::kArenaBytes, 1));
+  ASSERT_EQ(side.endpoint->Post(Chain(chain)), chain.size());
+  for (const uint32_t bytes : {8, 4096}) peer.Send(RawPeer::Read(peer.published, 0, bytes));
+  for (int i = 0; i < 100; ++i) side.Poll();
+  side.transport->Deregister(side.published.local);
+  side.published.local.address = nullptr;
+  side.published.segment = Segment();
+  Drain(&peer);
+  EXPECT_NE(peer.Failure().find("given up meanwhile"), std::string::npos);
+}
 
 }  // namespace
 }  // namespace rdmabatch::tcp

@@ -64,6 +64,7 @@ class Input {
   uint8_t* to_ = nullptr;
   uint32_t left_ = 0;
   const Registration* region_ = nullptr;  // of to_; null for a read of ours
+  uint32_t large_expected_ = 0;           // a large payload is, within so many
   bool replies_ = false;                  // there are new answers to send
   bool ended_ = false;
 };

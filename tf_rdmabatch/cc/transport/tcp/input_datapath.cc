@@ -12,9 +12,10 @@ namespace {
 
 // What one connection may take in before the others have their turn.
 constexpr size_t kTurnBytes = 1 << 20;
-// Behind the rest of a payload as large as this, only so much is received into staging: most of
-// what follows a large payload is the next one, which had better not be copied twice.
+// After a payload as large as this another one is expected, within a few small ones (the words of
+// its chain). It had better not be copied twice: only so much is received into staging.
 constexpr uint32_t kLargeBytes = 16 << 10;
+constexpr uint32_t kSmallBetween = 8;
 constexpr size_t kLookAheadBytes = 1 << 10;
 
 // Bitmap and version words: other threads load them whole.
@@ -82,6 +83,11 @@ size_t Input::HandleStaged(Span<Completion> completions) {
       if (frame_.length <= kSmallBytes && staged - sizeof(frame_) < frame_.length) break;
       to_ = Destination(frame_);
       if (to_ == nullptr) break;
+      if (frame_.length >= kLargeBytes) {
+        large_expected_ = kSmallBetween;
+      } else if (large_expected_ != 0) {
+        --large_expected_;
+      }
       begin_ += sizeof(frame_);
       const auto here = static_cast<uint32_t>(std::min<size_t>(frame_.length, end_ - begin_));
       Place(to_, &staging_[begin_], here);
@@ -144,7 +150,7 @@ bool Input::Receive(size_t* received) {
   }
   const size_t room = kStagingBytes - end_;
   iovec iov[2] = {{to_, left_},
-                  {&staging_[end_], left_ < kLargeBytes ? room : std::min(room, kLookAheadBytes)}};
+                  {&staging_[end_], large_expected_ == 0 ? room : std::min(room, kLookAheadBytes)}};
   msghdr message{};
   message.msg_iov = left_ != 0 ? iov : iov + 1;
   message.msg_iovlen = left_ != 0 ? 2 : 1;

@@ -65,11 +65,13 @@ class Output {
     const uint8_t* from;
     uint32_t left;
   };
-  // The header of a part of an answer, and the word where that is all.
+  // The header of a part of an answer, and the word where that is all. Else the part is the entry
+  // `part` of the iov, in `region`.
   struct ReplyFrame {
     Frame frame;
     uint64_t word;
-    const Registration* region;
+    const Registration* region;  // null for a word
+    uint32_t part;
   };
 
   void SendUntilFull();
@@ -79,6 +81,7 @@ class Output {
   void GatherReplies();
   void Add(const void* bytes, size_t size);
   void Advance(size_t bytes);
+  // Of what is not yet sent.
   bool RegionsAlive() const;
   void AwaitRoom();
 

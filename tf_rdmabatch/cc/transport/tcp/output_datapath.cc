@@ -54,8 +54,8 @@ void Output::SendUntilFull() {
     waits_for_room_ = false;
   }
   for (size_t sent = 0;;) {
-    if (iov_next_ == iov_end_ && !Gather()) break;
     if (link_->failure() != nullptr || link_->closed()) return;
+    if (iov_next_ == iov_end_ && !Gather()) break;
     if (!RegionsAlive()) return link_->Break(kRegionGone);
     msghdr message{};
     message.msg_iov = &iov_[iov_next_];
@@ -133,18 +133,24 @@ void Output::GatherReplies() {
   const uint32_t end = reply_end_.load(std::memory_order_acquire);
   for (size_t bytes = 0; next != end && reply_frames_used_ < kMaxReplies && bytes < kGatherBytes;) {
     Reply& reply = replies_[next & reply_mask_];
+    if (!reply.region->alive.load(std::memory_order_seq_cst)) {
+      link_->Break(kRegionGone);
+      break;
+    }
     ReplyFrame& out = reply_frames_[reply_frames_used_];
     const uint32_t part = std::min(reply.left, kReplyBytes);
     out.frame = Frame{};
     out.frame.type = FrameType::kReply;
     out.frame.length = part;
-    out.region = reply.region;
     if (IsWord(reply.from, part)) {
       // Whole, and not before what was asked for earlier has been read.
       if (bytes != 0) break;
+      out.region = nullptr;
       out.word = __atomic_load_n(reinterpret_cast<const uint64_t*>(reply.from), __ATOMIC_ACQUIRE);
       Add(&out.frame, sizeof(out.frame) + sizeof(out.word));
     } else {
+      out.region = reply.region;
+      out.part = iov_end_ + 1;
       Add(&out.frame, sizeof(out.frame));
       Add(reply.from, part);
       bytes += part;
@@ -159,7 +165,9 @@ void Output::GatherReplies() {
 
 bool Output::RegionsAlive() const {
   for (uint32_t i = 0; i < reply_frames_used_; ++i) {
-    if (!reply_frames_[i].region->alive.load(std::memory_order_seq_cst)) return false;
+    const ReplyFrame& reply = reply_frames_[i];
+    if (reply.region == nullptr || reply.part < iov_next_) continue;
+    if (!reply.region->alive.load(std::memory_order_seq_cst)) return false;
   }
   return true;
 }

@@ -109,9 +109,9 @@ Result<UniqueFd> ConnectTo(const Offer& offer, Deadline deadline) {
   int error = connect(fd->get(), &address.any, SizeOf(address)) == 0 ? 0 : errno;
   if (error == EINPROGRESS) {
     if (!WaitFor(fd->get(), POLLOUT, deadline)) {
-      return Status(StatusCode::kDeadlineExceeded, "the peer's host does not answer at port " +
-                                                       std::to_string(offer.port) +
-                                                       " (a firewall? see TF_RDMABATCH_PORTS)");
+      return Status(StatusCode::kUnavailable, "the peer's host does not answer at port " +
+                                                  std::to_string(offer.port) +
+                                                  " (a firewall? see TF_RDMABATCH_PORTS)");
     }
     socklen_t size = sizeof(error);
     if (getsockopt(fd->get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;

@@ -20,7 +20,8 @@ Result<UniqueFd> ListenAt(const std::string& ip, const PortRange& ports);
 // Sets family, port and address to where `socket` listens.
 Status FillAddress(int socket, Offer* offer);
 
-// Connects to the address of an offer. kDeadlineExceeded, or kUnavailable with the reason.
+// Connects to the address of an offer. kUnavailable with the reason, also where nothing answers
+// until the deadline: the kernel of a peer that has made an offer does.
 Result<UniqueFd> ConnectTo(const Offer& offer, Deadline deadline);
 
 // The next connection of a listener; invalid when none waits.
