@@ -208,7 +208,8 @@ TEST_F(ChoiceTest, OneThatConnectsHalfOfTheLanesIsFallenBackFrom) {
 
 TEST_F(ChoiceTest, ALaneThatEndsBeforeBothAreReadyEndsTheConnection) {
   EngineSink server;
-  server.on_connected = [](Connection&) {
+  EngineSink client;
+  client.on_connected = [](Connection&) {
     const int before = ends_handled;
     last_connected.exchange(nullptr)->Close();
     EXPECT_TRUE(Eventually([&] { return ends_handled > before; }));
@@ -217,7 +218,9 @@ TEST_F(ChoiceTest, ALaneThatEndsBeforeBothAreReadyEndsTheConnection) {
   ASSERT_TRUE(listening.ok()) << listening.status().message();
   auto address = (*listening)->Listen("127.0.0.1:0");
   ASSERT_TRUE(address.ok()) << address.status().message();
-  auto connection = Client(Options("worker:0"), kTcpOnly)->Connect(*address, Patience());
+  auto connecting = Engine::Create(Options("worker:0"), &client, kTcpOnly);
+  ASSERT_TRUE(connecting.ok()) << connecting.status().message();
+  auto connection = (*connecting)->Connect(*address, Patience());
   EXPECT_TRUE(!connection.ok() || Eventually([&] { return (*connection)->closed(); }));
   EXPECT_TRUE(Eventually([&] { return server.closed_count() == 1; }));
   EXPECT_TRUE((*listening)->connections().empty());

@@ -227,7 +227,10 @@ TEST_P(EngineTest, RegionsAreReadAndWrittenWithinTheirBounds) {
   Fill((*local)->data(), kBytes, 2);
   const RegionTransfer writes[] = {{local->get(), 0, &*target, 0, kBytes}};
   ASSERT_TRUE(pair.connection->Write(writes, Patience()).ok());
-  EXPECT_TRUE(Eventually([&] { return Holds((*writable)->data(), kBytes, 2); }));
+  // What is sent next comes after what was written.
+  ASSERT_TRUE(pair.connection->Send(User("written"), Patience()).ok());
+  ASSERT_TRUE(Eventually([&] { return pair.server_sink.messages == 1; }));
+  EXPECT_TRUE(Holds((*writable)->data(), kBytes, 2));
   EXPECT_EQ(pair.connection->counters().bytes_read, kBytes);
   EXPECT_EQ(pair.connection->counters().bytes_written, kBytes);
 

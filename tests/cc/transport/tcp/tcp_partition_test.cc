@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sched.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -23,10 +24,12 @@ bool Run(const std::string& command) {
   return std::system((command + " 2>/dev/null").c_str()) == 0;
 }
 
-// A namespace that holds the other end of a cable.
+// A namespace that holds the other end of a cable. The names are the host's: another run that tests
+// at the same time waits for its turn.
 class Cable {
  public:
-  Cable() {
+  Cable() : turn_(open("/tmp/rdmabatch-tcp-test.lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600)) {
+    (void)flock(turn_.get(), LOCK_EX);
     Remove();
     const std::string in = std::string(" netns ") + kNamespace;
     made_ = Run(std::string("ip netns add ") + kNamespace) &&
@@ -46,6 +49,7 @@ class Cable {
     (void)Run("ip link del tcp-here");
     (void)Run(std::string("ip netns del ") + kNamespace);
   }
+  const UniqueFd turn_;
   bool made_ = false;
 };
 

@@ -101,7 +101,8 @@ class Output {
   iovec iov_[kMaxIov];
   uint32_t iov_next_ = 0;
   uint32_t iov_end_ = 0;
-  uint32_t gathered_;  // index in the queue
+  uint32_t work_end_ = 0;  // of own work in the iov; answers follow
+  uint32_t gathered_;      // index in the queue
   Frame ack_;
   ReplyFrame reply_frames_[kMaxReplies];
   uint32_t reply_frames_used_ = 0;

@@ -69,8 +69,9 @@ void Output::SendUntilFull() {
     }
     Advance(static_cast<size_t>(n));
     sent += static_cast<size_t>(n);
+    // Answers that are under way with it do not hold it back.
+    if (iov_next_ >= work_end_) queue_->set_sent(gathered_);
     if (iov_next_ != iov_end_ || sent >= kTurnBytes) return AwaitRoom();
-    queue_->set_sent(gathered_);
   }
   if (watches_room_) {
     watches_room_ = false;
@@ -80,7 +81,6 @@ void Output::SendUntilFull() {
 
 // The event is there at once when there is room.
 void Output::AwaitRoom() {
-  if (iov_next_ == iov_end_) queue_->set_sent(gathered_);
   waits_for_room_ = true;
   if (watches_room_) return;
   watches_room_ = true;
@@ -112,6 +112,7 @@ bool Output::Gather() {
     acknowledged_.store(perceived, std::memory_order_relaxed);
   }
   GatherWork();
+  work_end_ = iov_end_;
   GatherReplies();
   return iov_end_ != 0;
 }
