@@ -154,9 +154,10 @@ void ControlThread::Greet(BootstrapSocket socket) {
   const Deadline deadline = Deadline::After(engine_->options().handshake_timeout_s);
   auto connection = engine_->Establish(std::move(socket), /*active=*/false, deadline);
   if (connection.ok()) return;
-  engine_->refused_.fetch_add(1, std::memory_order_relaxed);
   Log(IsNews(address, connection.status()) ? LogLevel::kWarning : LogLevel::kDebug,
       "refused " + address + ": " + connection.status().message());
+  // Who sees it counted finds it in the log.
+  engine_->refused_.fetch_add(1, std::memory_order_release);
 }
 
 // A port scanner or a health check comes again and again: each host's mistake is told once.

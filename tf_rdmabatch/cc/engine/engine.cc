@@ -166,7 +166,7 @@ CounterValues Engine::counters() const {
   CounterValues values = retired_;
   for (const auto& connection : connections_) values += connection->counters();
   values.wakeups += progress_->wakeups();
-  values.refused += refused_.load(std::memory_order_relaxed);
+  values.refused += refused_.load(std::memory_order_acquire);
   values -= baseline_;
   return values;
 }
