@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "tf_rdmabatch/cc/base/unchecked_reads.h"
 #include "tf_rdmabatch/cc/transport/tcp/output.h"
 
 namespace rdmabatch::tcp {
@@ -19,6 +20,11 @@ uint32_t PowerOfTwoAtLeast(uint32_t value) {
   uint32_t power = 1;
   while (power < value) power *= 2;
   return power;
+}
+
+ssize_t SendGathered(int socket, const msghdr& message) {
+  const UncheckedReads answers_to_peers;
+  return sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 bool IsWord(const uint8_t* address, uint32_t bytes) {
@@ -60,7 +66,7 @@ void Output::SendUntilFull() {
     msghdr message{};
     message.msg_iov = &iov_[iov_next_];
     message.msg_iovlen = iov_end_ - iov_next_;
-    const ssize_t n = sendmsg(link_->socket(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t n = SendGathered(link_->socket(), message);
     counters_->send_calls.AddShared(1);
     if (n < 0) {
       if (errno == EINTR) continue;
