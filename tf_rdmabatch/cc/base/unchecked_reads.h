@@ -18,7 +18,7 @@ class UncheckedReads {
   UncheckedReads() { AnnotateIgnoreReadsBegin(__FILE__, __LINE__); }
   ~UncheckedReads() { AnnotateIgnoreReadsEnd(__FILE__, __LINE__); }
 #else
-  // User-provided, so that an object is not taken for an unused variable.
+  // User-provided: the compiler takes an object without them for unused.
   UncheckedReads() {}   // NOLINT(modernize-use-equals-default)
   ~UncheckedReads() {}  // NOLINT(modernize-use-equals-default)
 #endif
