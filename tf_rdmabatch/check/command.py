@@ -30,7 +30,7 @@ from tf_rdmabatch.cli import CommandError
 from tf_rdmabatch.engine import Engine, EngineError
 from tf_rdmabatch.launch import FIRST_PORT
 from tf_rdmabatch.launch.hostfile import read_hosts
-from tf_rdmabatch.launch.ssh import Access
+from tf_rdmabatch.launch.ssh import Access, add_arguments
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -46,15 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="a hostfile, or names with commas, as of `tf-rdmabatch launch`: starts a task on each",
     )
-    parser.add_argument(
-        "--ssh", default="ssh", metavar="COMMAND", help="ssh, and options of it; default: ssh"
-    )
-    parser.add_argument(
-        "--python",
-        default=sys.executable,
-        metavar="PATH",
-        help="with --hosts: the Python there; default: the same path as here",
-    )
+    add_arguments(parser)
     parser.add_argument(
         "--port",
         type=int,

@@ -95,12 +95,8 @@ def _complaint(host: Host, access: Access) -> str:
     except subprocess.TimeoutExpired:
         return f"it did not answer in {_LOGIN_SECONDS:.0f} s"
     last = (done.stderr.strip().splitlines() or ["it says nothing"])[-1]
-    if done.returncode == 255 and host.ssh is not None:
-        return f"ssh cannot reach it ({last}); `ssh {host.ssh}` has to work by itself"
-    if done.returncode in (126, 127):
-        return f"there is no Python at {access.python} ({last}): give --python"
     if done.returncode != 0:
-        return f"tf_rdmabatch cannot be run by {access.python} there ({last})"
+        return access.why_failed(host, done.returncode, last)
     here = tf_rdmabatch.__version__
     # Among what a login shell's start-up files print.
     version = re.findall(r"^tf-rdmabatch (\S+)$", done.stdout, re.MULTILINE)

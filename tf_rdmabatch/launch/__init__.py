@@ -16,7 +16,7 @@ from tf_rdmabatch.launch.cluster import Task, free_ports, lay_out, places_of
 from tf_rdmabatch.launch.hostfile import MAX_TASKS, read_hosts
 from tf_rdmabatch.launch.hosts import HostsJob, tasks_of
 from tf_rdmabatch.launch.job import LocalJob
-from tf_rdmabatch.launch.ssh import Access
+from tf_rdmabatch.launch.ssh import Access, add_arguments
 
 FIRST_PORT = 29400
 # Of this process's environment, what tasks on other hosts get as well; TF_CONFIG and
@@ -50,15 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="a hostfile, of lines such as `node1 chief ps=1` and `node2 workers=2`; or names with "
         "commas, which tasks go round",
     )
-    hosts.add_argument(
-        "--ssh", default="ssh", metavar="COMMAND", help="ssh, and options of it; default: ssh"
-    )
-    hosts.add_argument(
-        "--python",
-        default=sys.executable,
-        metavar="PATH",
-        help="the Python there; default: the same path as here",
-    )
+    add_arguments(hosts)
     hosts.add_argument(
         "--directory", metavar="PATH", help="to run in there, from / on; default: the same as here"
     )

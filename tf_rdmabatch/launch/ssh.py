@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import collections
 import contextlib
 import os
@@ -38,6 +39,19 @@ _OPTIONS = (
 _SHOWN_LINES = 5
 
 
+def add_arguments(parser: argparse._ActionsContainer) -> None:
+    """Add the options that say how programs are run on hosts."""
+    parser.add_argument(
+        "--ssh", default="ssh", metavar="COMMAND", help="ssh, and options of it; default: ssh"
+    )
+    parser.add_argument(
+        "--python",
+        default=sys.executable,
+        metavar="PATH",
+        help="with --hosts: the Python there; default: the same path as here",
+    )
+
+
 @dataclass(frozen=True)
 class Access:
     """How programs are run on the hosts.
@@ -65,6 +79,18 @@ class Access:
             return line
         options = [word for option in _OPTIONS for word in ("-o", option)]
         return [*self.ssh, *options, "-T", host.ssh, "exec " + shlex.join(line)]
+
+    def why_failed(self, host: Host, status: int, last: str) -> str:
+        """Return why this package did not run there: `status` of the command, its last line."""
+        if status == 255 and host.ssh is not None:
+            line = shlex.join([*self.ssh, host.ssh])
+            return f"ssh cannot reach it ({last}); `{line}` has to work by itself"
+        if status in (126, 127):
+            return f"there is no Python at {self.python} ({last}): give --python"
+        return (
+            f"tf_rdmabatch cannot be run by {self.python} there ({last}): install the same "
+            "version, or give --python"
+        )
 
 
 class Connection:
@@ -217,18 +243,9 @@ class Connection:
 
     def _why(self) -> str:
         last = self._errors[-1] if self._errors else "it says nothing"
-        status = self._popen.returncode
         if self.hello is not None:
             return f"the connection has ended ({last})" if self._errors else "it has ended"
-        if status == 255 and self.host.ssh is not None:
-            line = shlex.join([*self._access.ssh, self.host.ssh])
-            return f"ssh cannot reach it ({last}); `{line}` has to work by itself"
-        if status in (126, 127):
-            return f"there is no Python at {self._access.python} ({last}): give --python"
-        return (
-            f"tf_rdmabatch cannot be run by {self._access.python} there ({last}): install the "
-            "same version, or give --python"
-        )
+        return self._access.why_failed(self.host, self._popen.returncode, last)
 
     def end(self, number: signal.Signals) -> None:
         """Ask the tasks there to end; with SIGKILL, end the connection, which ends them."""
