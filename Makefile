@@ -56,7 +56,7 @@ test-verbs: $(DEVICES:%=test-on-%)
 
 # The transports that need no device are tested outside, where a system call costs a fiftieth.
 $(DEVICES:%=test-on-%): test-on-%: build
-	TF_RDMABATCH_DEVICE=$* tests/testbed/run \
+	TF_RDMABATCH_DEVICE=$* RDMA_TESTBED_TIMEOUT=1500 tests/testbed/run \
 	  sh -c "build/release/tests/rdmabatch_tests --gtest_filter='*erbs*:ChoiceTest.*' && $(PYTEST_VERBS)"
 
 test-models:

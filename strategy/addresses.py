@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 from collections.abc import Mapping
 from typing import Any
 
-
-def split_address(address: str) -> tuple[str, int]:
-    """Return host and port of ``"host:port"``, in which an IPv6 host has brackets."""
-    host, _, port = address.rpartition(":")
-    return host.strip("[]"), int(port)
+from tf_rdmabatch.addresses import is_loopback, split_address
 
 
 def check_distinct(cluster: Mapping[str, Any]) -> None:
@@ -87,10 +82,10 @@ def listen_addresses(tasks: Mapping[str, str]) -> dict[str, str]:
         The address of each task by its name.
     """
     places = {name: resolve(split_address(address)[0]) for name, address in tasks.items()}
-    away = next((place for place in places.values() if not _is_loopback(place)), None)
+    away = next((place for place in places.values() if not is_loopback(place)), None)
     if away is not None:
         own = own_address(away)
-        places = {name: own if _is_loopback(at) else at for name, at in places.items()}
+        places = {name: own if is_loopback(at) else at for name, at in places.items()}
     return {name: f"[{at}]:0" if ":" in at else f"{at}:0" for name, at in places.items()}
 
 
@@ -100,7 +95,3 @@ def own_address(peer: str) -> str:
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.connect((peer, 9))
         return str(probe.getsockname()[0])
-
-
-def _is_loopback(address: str) -> bool:
-    return ipaddress.ip_address(address.partition("%")[0]).is_loopback

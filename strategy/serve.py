@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from tf_rdmabatch import _logs
 from tf_rdmabatch import ops as _ops  # noqa: F401  The server runs the library's ops.
+from tf_rdmabatch.addresses import split_address
 from tf_rdmabatch.cli import CommandError
-from tf_rdmabatch.strategy.addresses import split_address
 from tf_rdmabatch.strategy.resolver import find_resolver, require_server
 from tf_rdmabatch.strategy.watch import (
     HostUnreachableError,

@@ -27,8 +27,8 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from tf_rdmabatch.addresses import split_address
 from tf_rdmabatch.strategy import _tensorflow as private
-from tf_rdmabatch.strategy.addresses import split_address
 
 LOGGER = logging.getLogger("tf_rdmabatch")
 # Seconds between two questions to a task.

@@ -1,4 +1,5 @@
 // RdmabatchConfigure, RdmabatchConnect and RdmabatchSoftware: this process and its task.
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,16 @@ using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 using tensorflow::tstring;
+
+// A process that was given a token serves nobody who has another: what it was started for is
+// another job.
+Status CheckOwnToken(const std::string& token) {
+  const char* own = std::getenv("TF_RDMABATCH_TOKEN");
+  if (own == nullptr || *own == '\0' || token == own) return Status::Ok();
+  return {StatusCode::kPermissionDenied,
+          "this task was started with another token than the chief has: set the same "
+          "TF_RDMABATCH_TOKEN for all tasks of the job, or for none but the chief"};
+}
 
 class ConfigureKernel : public tensorflow::OpKernel {
  public:
@@ -44,6 +55,7 @@ class ConfigureKernel : public tensorflow::OpKernel {
     options.engine.name = context->input(0).scalar<tstring>()();
     options.engine.token = context->input(1).scalar<tstring>()();
     options.listen = context->input(2).scalar<tstring>()();
+    OP_REQUIRES_OK(context, ToAbsl(CheckOwnToken(options.engine.token)));
     auto task = Task::Start(options);
     OP_REQUIRES_OK(context, ToAbsl(task.status()));
     Tensor* address = nullptr;

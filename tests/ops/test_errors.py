@@ -138,6 +138,15 @@ def test_engines_that_cannot_start() -> None:
     assert _core.current_task() is None
 
 
+def test_a_task_of_another_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TF_RDMABATCH_TOKEN", "of another job")
+    with tf.device("/device:CPU:0"):
+        with pytest.raises(tf.errors.PermissionDeniedError, match="the same TF_RDMABATCH_TOKEN"):
+            ops.configure("chief:0", TOKEN)
+        ops.configure("chief:0", "of another job")
+    _core.stop_task()
+
+
 def test_peers_that_cannot_be_reached(job: Job) -> None:
     with tf.device("/device:CPU:0"):
         ops.configure("chief:0", "another token")

@@ -15,11 +15,11 @@ from rich.console import Console
 from rich.progress import Progress
 
 from tf_rdmabatch import _logs
+from tf_rdmabatch.addresses import is_loopback, split_host
 from tf_rdmabatch.bench.report import require_matplotlib
 from tf_rdmabatch.check import lead
 from tf_rdmabatch.check.agent import Agent
 from tf_rdmabatch.check.cluster import Role, from_addresses, from_environment
-from tf_rdmabatch.check.facts import is_loopback
 from tf_rdmabatch.check.findings import notes, problems
 from tf_rdmabatch.check.hosts import check_hosts
 from tf_rdmabatch.check.plot import write_plot
@@ -226,8 +226,8 @@ def _follow(role: Role, agent: Agent, options: argparse.Namespace) -> None:
 
 
 def _warn_of_loopback(role: Role, agent: Agent) -> None:
-    hosts = {task.address.rpartition(":")[0] for task in role.tasks}
-    if len(hosts) > 1 and is_loopback(agent.listens):
+    hosts = {split_host(task.address)[0] for task in role.tasks}
+    if len(hosts) > 1 and is_loopback(split_host(agent.listens)[0]):
         print(
             f"{role.own.name} listens at {agent.listens}, which no other host can reach: that is "
             "what its name means on this host. Correct /etc/hosts here",

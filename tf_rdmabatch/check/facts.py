@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import platform
 import resource
@@ -38,12 +37,3 @@ def collect(listens: str) -> dict[str, Any]:
         "transports": {name: "" if here else why for name, here, why in _core.transports()},
         "time": software["time"],
     }
-
-
-def is_loopback(listens: str) -> bool:
-    """Return whether nobody on another host can reach an ``ip:port``."""
-    ip = listens.rpartition(":")[0].strip("[]").partition("%")[0]
-    try:
-        return ipaddress.ip_address(ip).is_loopback
-    except ValueError:
-        return False

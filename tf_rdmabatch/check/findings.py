@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from tf_rdmabatch.check.facts import is_loopback
+from tf_rdmabatch.addresses import is_loopback, split_host
 from tf_rdmabatch.check.reach import KINDS, explain
 from tf_rdmabatch.check.result import Pair, Result
 
@@ -75,7 +75,7 @@ def _loopback(result: Result) -> Iterable[str]:
     if len({facts["host"] for facts in result.facts.values()}) < 2:
         return
     for name, facts in result.facts.items():
-        if is_loopback(facts["listens"]):
+        if is_loopback(split_host(facts["listens"])[0]):
             yield (
                 f"{name} listens at {facts['listens']}, which no other host can reach: that is "
                 f"what its name means on {facts['host']} itself. Correct /etc/hosts there"

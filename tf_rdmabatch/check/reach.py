@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from tf_rdmabatch.addresses import split_address, split_host
 from tf_rdmabatch.engine import (
     Connection,
     DeadlineExceeded,
@@ -102,7 +103,7 @@ class ReachError(Exception):
 
 def explain(kind: str, address: str, seconds: float) -> str:
     """Return what a failure to reach an address in that time means."""
-    host, _, port = address.rpartition(":")
+    host, port = split_host(address)
     return KINDS[kind].meaning.format(address=address, host=host, port=port, seconds=seconds)
 
 
@@ -143,14 +144,13 @@ def reach(engine: Engine, address: str, timeout: float) -> Connection:
 
 def _resolve(address: str, timeout: float) -> list[Any]:
     """Return what ``getaddrinfo`` does, which itself knows no bound."""
-    host, _, port = address.rpartition(":")
-    host = host.strip("[]")
+    host, port = split_address(address)
     results: list[Any] = []
     errors: list[OSError] = []
 
     def run() -> None:
         try:
-            results.extend(socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM))
+            results.extend(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
         except OSError as error:
             errors.append(error)
 
