@@ -13,7 +13,7 @@ raises with one of the ops that follow. Inside a `tf.function` it fails the call
 
 from __future__ import annotations
 
-from tf_rdmabatch.ops.delays import delay, set_delay
+from tf_rdmabatch.ops.delays import arrival, delay, set_delay
 from tf_rdmabatch.ops.parameters import (
     Parameter,
     ParameterHandle,
@@ -44,6 +44,7 @@ __all__ = [
     "REPORT_FIELDS",
     "Parameter",
     "ParameterHandle",
+    "arrival",
     "collect",
     "configure",
     "connect",

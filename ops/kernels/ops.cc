@@ -243,7 +243,19 @@ REGISTER_OP("RdmabatchPushNothing")
       return RequireScalars(c, {"parameters", "step"});
     });
 
-REGISTER_OP("RdmabatchDelay").SetIsStateful().SetShapeFn(tensorflow::shape_inference::NoOutputs);
+REGISTER_OP("RdmabatchDelay")
+    .Attr("N: int >= 0")
+    .Input("begins: N * int64")
+    .Output("end: int64")
+    .SetIsStateful()
+    .SetShapeFn(ScalarShape);
+
+// Not stateful, since such ops wait for each other in the order of the program.
+REGISTER_OP("RdmabatchArrival")
+    .Attr("T: type")
+    .Input("value: T")
+    .Output("time: int64")
+    .SetShapeFn(ScalarShape);
 
 REGISTER_OP("RdmabatchSetDelay")
     .Input("seconds: double")

@@ -22,7 +22,9 @@ def make_layers(strategy: Any, shapes: Sequence[Sequence[int]]) -> Program:
     """Create a variable for each layer and return the step that goes forward and back through them.
 
     A layer computes as long as `set_compute_seconds` says: twice as long back as forward, since
-    there are a gradient of its weights and one of its inputs.
+    there are a gradient of its weights and one of its inputs. It begins when the one before it has
+    ended and its weights are there, as where an accelerator has its work queued ahead: how late a
+    thread of the host notices that is no part of computing.
 
     Parameters
     ----------
@@ -36,14 +38,14 @@ def make_layers(strategy: Any, shapes: Sequence[Sequence[int]]) -> Program:
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def step() -> None:
         values: list[tf.Tensor] = []
-        done = tf.no_op()
+        ends: list[tf.Tensor] = []
         for variable in variables:
             values.append(variable.read_value())
             # A layer waits for the one before it, and for its own weights.
-            done = _delay(done, values[-1])
+            ends = [ops.delay([*ends, ops.arrival(values[-1])])]
         for variable, value in zip(reversed(variables), reversed(values), strict=True):
-            done = _delay(_delay(done))
-            with tf.control_dependencies([done]):
+            ends = [ops.delay([ops.delay(ends)])]
+            with tf.control_dependencies(ends):
                 gradient = value * RATE
             variable.assign_sub(gradient)
 
@@ -54,9 +56,9 @@ def make_delays(layers: int) -> Callable[[], None]:
     """Return a step that computes as the one of `make_layers` does, and nothing else."""
 
     def step() -> None:
-        done = tf.no_op()
+        ends: list[tf.Tensor] = []
         for _ in range(_DELAYS * layers):
-            done = _delay(done)
+            ends = [ops.delay(ends)]
 
     without_autograph: Callable[[], None] = tf.autograph.experimental.do_not_convert(step)
     return without_autograph
@@ -67,8 +69,3 @@ def set_compute_seconds(workers: int, layers: int, seconds: float) -> None:
     for worker in range(workers):
         with tf.device(f"/job:worker/replica:0/task:{worker}/device:CPU:0"):
             ops.set_delay(seconds / (_DELAYS * layers))
-
-
-def _delay(*after: Any) -> tf.Operation:
-    with tf.control_dependencies(after):
-        return ops.delay()

@@ -44,6 +44,31 @@ def test_a_delay_is_of_one_process(job: Job) -> None:
     assert seconds_of_a_delay(slow) < LONG
 
 
+def test_a_delay_is_counted_from_a_time(job: Job) -> None:
+    seconds, count = 0.2, 5
+
+    @tf.function
+    def chained() -> tuple[tf.Tensor, list[tf.Tensor], tf.Tensor]:
+        begin = ops.delay()
+        ends: list[tf.Tensor] = []
+        for _ in range(count):
+            ends.append(ops.delay([begin, *ends[-1:]]))
+        with tf.control_dependencies(ends):
+            return begin, ends, ops.arrival(tf.identity(ends[-1]))
+
+    with tf.device(job.workers[0]):
+        ops.set_delay(seconds)
+        begin, ends, after = chained()
+        # A time that is over makes no delay; one that is to come counts as now.
+        early, late = ops.delay([begin]), ops.delay([after + 10**15])
+        ops.set_delay(0)
+    # However late each began.
+    assert [int(e - begin) for e in ends] == [int(seconds * 1e9) * (i + 1) for i in range(count)]
+    assert after >= ends[-1]
+    assert early == ends[0]
+    assert after + int(seconds * 1e9) <= late < after + 10**15
+
+
 @pytest.mark.parametrize("seconds", [-0.1, float("nan"), float("inf"), 3601, "long"])
 def test_times_that_no_delay_has(seconds: float) -> None:
     with pytest.raises(ValueError, match="from 0 to 3600 seconds, not"):
