@@ -43,6 +43,22 @@ TEST_F(ReassemblyTest, FragmentsInAnyOrderMakeTheMessage) {
   EXPECT_EQ(whole(), "xy");
 }
 
+TEST_F(ReassemblyTest, MemoryIsUsedAgainAndShowsNothingOfTheMessageBefore) {
+  EXPECT_TRUE(Take(1, 8, 0, "secretly"));
+  const uint8_t* const memory = whole_.bytes.get();
+  reassembly_.Reuse(std::move(whole_));
+  // Pieces that overlap, which leave a gap.
+  EXPECT_TRUE(Take(2, 8, 4, "ab"));
+  EXPECT_TRUE(Take(2, 8, 4, "cd"));
+  EXPECT_TRUE(Take(2, 8, 4, "efgh"));
+  EXPECT_EQ(whole_.bytes.get(), memory);
+  EXPECT_EQ(whole(), std::string("\0\0\0\0efgh", 8));
+  reassembly_.Reuse(std::move(whole_));
+  EXPECT_TRUE(Take(3, 8, 0, "abcd"));
+  EXPECT_TRUE(Take(3, 8, 0, "ABCD"));
+  EXPECT_EQ(whole(), std::string("ABCD\0\0\0\0", 8));
+}
+
 TEST_F(ReassemblyTest, WhatDoesNotFitIsRefused) {
   EXPECT_FALSE(reassembly_.Take({}, &whole_));
   EXPECT_FALSE(Take(1, 1001, 0, "a"));

@@ -1,6 +1,7 @@
 // Sending, receiving and one-sided transfers of a connection.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "tf_rdmabatch/cc/base/time_waited.h"
 #include "tf_rdmabatch/cc/engine/connection.h"
@@ -156,6 +157,7 @@ Disposition Connection::OnFragment(const MessageHeader& header, Span<const uint8
                                                            {whole.bytes.get(), whole.size},
                                                            {},
                                                            false});
+  reassembly_.Reuse(std::move(whole));
   return disposition == Disposition::kHold ? Disposition::kDone : disposition;
 }
 

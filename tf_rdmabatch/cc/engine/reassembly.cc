@@ -20,12 +20,8 @@ bool Reassembly::Take(Span<const uint8_t> fragment, Whole* whole) {
   auto found = incomplete_.find(header.message);
   if (found == incomplete_.end()) {
     if (incomplete_.size() >= most_messages_ || header.total > most_bytes_ - bytes_) return false;
-    Incomplete fresh;
-    // Zeroes, so that no fragment that lies shows what the memory held, and taken from the system
-    // only as fragments fill it.
-    fresh.message.bytes.reset(static_cast<uint8_t*>(std::calloc(header.total, 1)));
+    Incomplete fresh = Begin(header.total);
     if (fresh.message.bytes == nullptr) return false;
-    fresh.message.size = header.total;
     bytes_ += header.total;
     found = incomplete_.emplace(header.message, std::move(fresh)).first;
   }
@@ -33,13 +29,38 @@ bool Reassembly::Take(Span<const uint8_t> fragment, Whole* whole) {
   if (message.message.size != header.total || piece.size() > header.total - message.have) {
     return false;
   }
-  std::memcpy(message.message.bytes.get() + header.offset, piece.data(), piece.size());
+  uint8_t* const bytes = message.message.bytes.get();
+  if (!message.zeroed && header.offset != message.have) {
+    // Pieces that overlap leave gaps: nobody shall see what the memory held.
+    std::memset(bytes + message.have, 0, header.total - message.have);
+    message.zeroed = true;
+  }
+  std::memcpy(bytes + header.offset, piece.data(), piece.size());
   message.have += piece.size();
   if (message.have < header.total) return true;
   *whole = std::move(message.message);
   bytes_ -= whole->size;
   incomplete_.erase(found);
   return true;
+}
+
+Reassembly::Incomplete Reassembly::Begin(uint64_t size) {
+  Incomplete fresh;
+  if (spare_.room >= size) {
+    fresh.message = std::exchange(spare_, {});
+  } else {
+    // A large one takes memory from the system only as fragments fill it.
+    fresh.zeroed = size > kSpareBytes;
+    fresh.message.bytes.reset(
+        static_cast<uint8_t*>(fresh.zeroed ? std::calloc(size, 1) : std::malloc(size)));
+    fresh.message.room = size;
+  }
+  fresh.message.size = size;
+  return fresh;
+}
+
+void Reassembly::Reuse(Whole whole) {
+  if (whole.room <= kSpareBytes && whole.room > spare_.room) spare_ = std::move(whole);
 }
 
 }  // namespace rdmabatch

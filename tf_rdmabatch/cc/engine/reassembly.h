@@ -16,6 +16,7 @@ class Reassembly {
   struct Whole {
     std::unique_ptr<uint8_t[], FreeMemory> bytes;  // null: more is to come
     uint64_t size = 0;
+    uint64_t room = 0;  // at `bytes`
   };
 
   // `window_bytes` and `window_slots` are what the peer may have on its way. It sends one large
@@ -30,17 +31,26 @@ class Reassembly {
   // it does not fit, or there is no memory for it.
   bool Take(Span<const uint8_t> fragment, Whole* whole);
 
+  // The memory of a message that nobody needs any more serves the next one, unless it is much.
+  void Reuse(Whole whole);
+
  private:
+  static constexpr uint64_t kSpareBytes = 4 << 20;
+
   struct Incomplete {
     Whole message;
     uint64_t have = 0;
+    bool zeroed = false;  // what lies behind the pieces that came in order
   };
+
+  Incomplete Begin(uint64_t size);
 
   uint64_t max_message_bytes_ = 0;
   uint64_t most_bytes_ = 0;
   uint64_t most_messages_ = 0;
   uint64_t bytes_ = 0;  // of all that are incomplete
   std::map<uint64_t, Incomplete> incomplete_;
+  Whole spare_;
 };
 
 }  // namespace rdmabatch

@@ -172,4 +172,10 @@ bool IsLocal(int socket) {
   return std::memcmp(&here, &there, SizeOf(here)) == 0;
 }
 
+void UsePlainCongestionControl(int socket) {
+  constexpr char kName[] = "reno";
+  // Where it may not be chosen, all works as well.
+  (void)setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, kName, sizeof(kName) - 1);
+}
+
 }  // namespace rdmabatch::tcp

@@ -40,6 +40,10 @@ bool WaitFor(int socket, int16_t events, Deadline deadline);
 // Whether both ends of a connection are at one address, so of one host.
 bool IsLocal(int socket);
 
+// For a connection within one address: the oldest congestion control, which every kernel has. There
+// is nothing to control, and one that paces by a timer (bbr) costs as much as the copies.
+void UsePlainCongestionControl(int socket);
+
 }  // namespace rdmabatch::tcp
 
 #endif  // TF_RDMABATCH_CC_TRANSPORT_TCP_SOCKET_H_

@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "tf_rdmabatch/cc/transport/tcp/socket.h"
+
 namespace rdmabatch::tcp {
 
 Status CheckOptions(const EndpointOptions& options) {
@@ -33,7 +35,9 @@ TcpEndpoint::TcpEndpoint(std::shared_ptr<PollSet> poll_set, Stream stream,
       queue_(options),
       output_(&link_, &queue_, options.counters, peer_reads),
       input_(&link_, &queue_, &output_, &exports_, options),
-      watchdog_(link_.socket()) {}
+      watchdog_(link_.socket()) {
+  if (IsLocal(link_.socket())) UsePlainCongestionControl(link_.socket());
+}
 
 TcpEndpoint::~TcpEndpoint() {
   Close();
