@@ -91,7 +91,7 @@ Status TlsStream::Handshake(Deadline deadline) {
     Ssl().ERR_clear_error();
     const int done = Ssl().SSL_do_handshake(ssl_);
     const int error = Ssl().SSL_get_error(ssl_, done);
-    const Status failed = Failed();
+    Status failed = Failed();
     while (!Flush()) {
       if (errno != EAGAIN && errno != EWOULDBLOCK) return failed;
       if (!WaitFor(socket_, POLLOUT, deadline)) return Silent();
