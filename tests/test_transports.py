@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from tf_rdmabatch.engine import Engine, InvalidArgument
@@ -72,3 +75,42 @@ def test_ports_of_an_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TF_RDMABATCH_PORTS", "many")
     with pytest.raises(InvalidArgument, match='TF_RDMABATCH_PORTS: "many" is not a range'):
         Engine(token="x")
+
+
+@pytest.mark.parametrize("tensorflow_first", [False, True])
+def test_tls(tensorflow_first: bool) -> None:
+    program = """
+import numpy as np
+from tf_rdmabatch.engine import Engine, WrongState
+with (
+    Engine(token="x", name="server", transport="tcp", tls=True) as server,
+    Engine(token="x", name="client", transport="tcp", tls=True) as client,
+    Engine(token="x", name="plain", transport="tcp") as plain,
+):
+    served = server.serve("weights", np.zeros(300_000, np.float32))
+    address = server.listen()
+    connection = client.connect(address)
+    connection.send(b"hello" * 100_000, tag=7)
+    message = server.receive()
+    assert (message.tag, bytes(message.data)) == (7, b"hello" * 100_000)
+    weights = connection.parameter("weights")
+    weights.push(np.ones(300_000, np.float32), step=1)
+    assert served.collect(1).sum() == 300_000
+    try:
+        plain.connect(address)
+    except WrongState as error:
+        assert "uses TLS and this side, 127.0.0.1, does not" in str(error), error
+    else:
+        raise AssertionError("connected without TLS")
+print("done")
+"""
+    # TensorFlow puts functions of OpenSSL's names into the process.
+    first = "import tensorflow\n" if tensorflow_first else ""
+    done = subprocess.run(
+        [sys.executable, "-c", first + program],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.stdout == "done\n", done.stderr

@@ -39,6 +39,7 @@ class EngineOptions:
     name: str
     transport: str
     ports: str
+    tls: bool | None
     confirm: Confirm
     window: int
     slots: int

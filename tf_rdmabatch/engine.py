@@ -97,6 +97,10 @@ class Engine:
     ports
         Listen at one of these, "20000-20100", where no port is given; "" takes the environment
         variable TF_RDMABATCH_PORTS, and any free ports without it.
+    tls
+        Encrypt what leaves this host, by TLS 1.3 with keys made of the token; all tasks of a job
+        do, or none. Only "shm" and "tcp" can. None takes the environment variable TF_RDMABATCH_TLS,
+        1 or 0, and False without it.
     confirm
         "batch": chains of messages are confirmed together. "each": one by one, the baseline.
         The connecting side decides for both directions.
@@ -140,6 +144,7 @@ class Engine:
         *,
         transport: Transport = None,
         ports: str = "",
+        tls: bool | None = None,
         confirm: str = "batch",
         window: int = 0,
         slots: int = 64,
@@ -160,6 +165,7 @@ class Engine:
         options.name = name
         options.transport = as_rules(transport)
         options.ports = ports
+        options.tls = tls
         options.confirm = _CONFIRM[confirm]
         options.window = window
         options.slots = slots

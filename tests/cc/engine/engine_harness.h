@@ -72,6 +72,7 @@ inline EngineOptions OptionsFor(const Subject& subject, const std::string& name)
   options.token = "the job's token";
   options.name = name;
   options.transport = subject.transport;
+  options.tls = subject.tls;
   options.slot_bytes = 4096;
   return options;
 }

@@ -59,7 +59,8 @@ Memory NewMemory(Transport* transport, uint64_t bytes, Access access) {
 }  // namespace
 
 std::ostream& operator<<(std::ostream& out, const Subject& subject) {
-  return out << subject.transport << (subject.device.empty() ? "" : "_") << subject.device;
+  return out << subject.transport << (subject.device.empty() ? "" : "_") << subject.device
+             << (subject.tls ? "_tls" : "");
 }
 
 std::vector<Subject> Subjects() {
@@ -73,6 +74,7 @@ std::vector<Subject> Subjects() {
     for (; std::getline(list, device, ','); ++named) subjects.push_back({factory.name, device});
     if (named == 0) subjects.push_back({factory.name, ""});
   }
+  subjects.push_back({"tcp", "", /*tls=*/true});
   return subjects;
 }
 
@@ -187,7 +189,9 @@ void TransportTest::SetUp() {
 
 std::shared_ptr<Transport> NewTransport(const Subject& subject) {
   if (!subject.device.empty()) setenv("TF_RDMABATCH_DEVICE", subject.device.c_str(), 1);
-  auto transport = FindTransport(subject.transport)->create({});
+  TransportOptions options;
+  options.tls = subject.tls;
+  auto transport = FindTransport(subject.transport)->create(options);
   if (!transport.ok()) {
     ADD_FAILURE() << transport.status().message();
     return nullptr;
@@ -279,6 +283,7 @@ namespace {
 constexpr char kRole[] = "RDMABATCH_TEST_ROLE";
 constexpr char kRoleTransport[] = "RDMABATCH_TEST_ROLE_TRANSPORT";
 constexpr char kRoleDevice[] = "RDMABATCH_TEST_ROLE_DEVICE";
+constexpr char kRoleTls[] = "RDMABATCH_TEST_ROLE_TLS";
 constexpr char kRoleLink[] = "RDMABATCH_TEST_ROLE_LINK";
 
 std::map<std::string, PeerRole::Body>& Roles() {
@@ -294,6 +299,7 @@ PeerProcess::PeerProcess(const std::string& role, const Subject& subject)
         setenv(kRole, role.c_str(), 1);
         setenv(kRoleTransport, subject.transport.c_str(), 1);
         setenv(kRoleDevice, subject.device.c_str(), 1);
+        setenv(kRoleTls, subject.tls ? "1" : "", 1);
         setenv(kRoleLink, std::to_string(link.fd()).c_str(), 1);
         execl("/proc/self/exe", "peer", static_cast<char*>(nullptr));
         return 1;
@@ -305,7 +311,8 @@ bool PeerRole::Play(int* status) {
   const char* name = std::getenv(kRole);
   if (name == nullptr) return false;
   PeerProcess::Link link{UniqueFd(std::atoi(std::getenv(kRoleLink)))};
-  *status = Roles().at(name)(&link, {std::getenv(kRoleTransport), std::getenv(kRoleDevice)});
+  const bool tls = *std::getenv(kRoleTls) != 0;
+  *status = Roles().at(name)(&link, {std::getenv(kRoleTransport), std::getenv(kRoleDevice), tls});
   return true;
 }
 

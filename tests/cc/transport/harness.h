@@ -24,6 +24,7 @@ constexpr uint64_t kArenaBytes = 1 << 20;
 struct Subject {
   std::string transport;
   std::string device;
+  bool tls = false;
 };
 std::ostream& operator<<(std::ostream& out, const Subject& subject);
 
@@ -31,8 +32,8 @@ inline std::string SubjectName(const ::testing::TestParamInfo<Subject>& info) {
   return ::testing::PrintToString(info.param);
 }
 
-// Every transport of the build; verbs once for each device in TF_RDMABATCH_DEVICE
-// (comma-separated).
+// Every transport of the build, tcp also with TLS; verbs once for each device in
+// TF_RDMABATCH_DEVICE (comma-separated).
 std::vector<Subject> Subjects();
 
 // A chain's work requests name memory by these.

@@ -6,6 +6,7 @@
 #include <openssl/hmac.h>
 #include <sys/random.h>
 
+#include <cstring>
 #include <string_view>
 
 #include "tf_rdmabatch/cc/engine/bytes.h"
@@ -20,6 +21,7 @@ constexpr size_t kProofBytes = 32;
 constexpr size_t kMaxTokenBytes = 4096;
 constexpr std::string_view kClientLabel = "rdmabatch client proof";
 constexpr std::string_view kServerLabel = "rdmabatch server proof";
+constexpr std::string_view kTlsLabel = "rdmabatch tls key";
 
 enum Verdict : uint8_t { kAccepted = 1, kRefused = 2 };
 
@@ -59,11 +61,16 @@ Result<Nonce> NewNonce() {
   return nonce;
 }
 
-Result<Proof> Prove(const std::string& token, std::string_view label, const Nonce& client,
-                    const Nonce& server) {
+// What this side says first: its version, and whether TLS follows.
+uint16_t OwnVersion(bool tls) {
+  return static_cast<uint16_t>(kProtocolVersion | (tls ? kTlsFollows : 0));
+}
+
+Result<Proof> Prove(const std::string& token, std::string_view label, uint16_t version,
+                    const Nonce& client, const Nonce& server) {
   ByteWriter message;
   message.Raw(label);
-  message.U16(kProtocolVersion);
+  message.U16(version);
   message.Raw(client.view());
   message.Raw(server.view());
   Proof proof;
@@ -77,15 +84,16 @@ Result<Proof> Prove(const std::string& token, std::string_view label, const Nonc
   return proof;
 }
 
-std::string Prefix() {
+std::string Prefix(uint16_t version) {
   ByteWriter prefix;
   prefix.Raw(kMagic);
-  prefix.U16(kProtocolVersion);
+  prefix.U16(version);
   return prefix.Take();
 }
 
-Status SendGreeting(BootstrapSocket& socket, const Nonce& nonce, Deadline deadline) {
-  return socket.SendBytes(Prefix() + std::string(nonce.view()), deadline);
+Status SendGreeting(BootstrapSocket& socket, uint16_t version, const Nonce& nonce,
+                    Deadline deadline) {
+  return socket.SendBytes(Prefix(version) + std::string(nonce.view()), deadline);
 }
 
 // The peer's prefix: this program, and which version of it.
@@ -100,11 +108,21 @@ Result<uint16_t> ReceiveVersion(BootstrapSocket& socket, Deadline deadline) {
   return reader.U16();
 }
 
-Status CheckVersion(const BootstrapSocket& socket, uint16_t version) {
-  if (version == kProtocolVersion) return Status::Ok();
+Status CheckVersion(const BootstrapSocket& socket, uint16_t own, uint16_t version) {
+  if (version == own) return Status::Ok();
+  if ((version ^ own) == kTlsFollows) {
+    const std::string here = "this side, " + socket.local_ip() + ",";
+    const std::string there = "peer " + socket.peer();
+    const bool mine = (own & kTlsFollows) != 0;
+    return {StatusCode::kFailedPrecondition,
+            (mine ? here : there) + " uses TLS and " + (mine ? there : here) +
+                " does not: set TF_RDMABATCH_TLS=1 (tls=True) for all tasks of the job, or for "
+                "none"};
+  }
   return {StatusCode::kFailedPrecondition,
-          "peer " + socket.peer() + " speaks protocol version " + std::to_string(version) +
-              ", this side version " + std::to_string(kProtocolVersion) +
+          "peer " + socket.peer() + " speaks protocol version " +
+              std::to_string(version & ~kTlsFollows) + ", this side version " +
+              std::to_string(kProtocolVersion) +
               ": install the same release of tf_rdmabatch on both"};
 }
 
@@ -120,24 +138,38 @@ Status CheckProof(BootstrapSocket& socket, const Proof& expected, Deadline deadl
 struct Proofs {
   Proof client;
   Proof server;
+  Proof tls;  // which is sent by neither
 };
 
-Result<Proofs> ProveBoth(const std::string& token, const Nonce& client, const Nonce& server) {
-  Result<Proof> from_client = Prove(token, kClientLabel, client, server);
+Result<Proofs> ProveAll(const std::string& token, uint16_t version, const Nonce& client,
+                        const Nonce& server) {
+  Result<Proof> from_client = Prove(token, kClientLabel, version, client, server);
   if (!from_client.ok()) return from_client.status();
-  Result<Proof> from_server = Prove(token, kServerLabel, client, server);
+  Result<Proof> from_server = Prove(token, kServerLabel, version, client, server);
   if (!from_server.ok()) return from_server.status();
-  return Proofs{*from_client, *from_server};
+  Result<Proof> tls = Prove(token, kTlsLabel, version, client, server);
+  if (!tls.ok()) return tls.status();
+  return Proofs{*from_client, *from_server, *tls};
+}
+
+Status StartTls(BootstrapSocket& socket, TlsStream::Role role, const Proofs& proofs,
+                Deadline deadline) {
+  TlsStream::Key key;
+  static_assert(sizeof(key) == kProofBytes);
+  std::memcpy(key.data(), proofs.tls.bytes, key.size());
+  return socket.StartTls(role, key, deadline);
 }
 
 }  // namespace
 
-Status AuthenticateServer(BootstrapSocket& socket, const std::string& token, Deadline deadline) {
+Status AuthenticateServer(BootstrapSocket& socket, const std::string& token, Deadline deadline,
+                          bool tls) {
+  const uint16_t own = OwnVersion(tls);
   RDMABATCH_RETURN_IF_ERROR(CheckToken(token));
   Result<uint16_t> version = ReceiveVersion(socket, deadline);
   if (!version.ok()) return version.status();
-  if (Status same = CheckVersion(socket, *version); !same.ok()) {
-    (void)socket.SendBytes(Prefix(), deadline);
+  if (Status same = CheckVersion(socket, own, *version); !same.ok()) {
+    (void)socket.SendBytes(Prefix(own), deadline);
     socket.DiscardReceived();
     return same;
   }
@@ -145,16 +177,17 @@ Status AuthenticateServer(BootstrapSocket& socket, const std::string& token, Dea
   RDMABATCH_RETURN_IF_ERROR(socket.ReceiveBytes(client.bytes, kNonceBytes, deadline));
   Result<Nonce> server = NewNonce();
   if (!server.ok()) return server.status();
-  RDMABATCH_RETURN_IF_ERROR(SendGreeting(socket, *server, deadline));
+  RDMABATCH_RETURN_IF_ERROR(SendGreeting(socket, own, *server, deadline));
 
-  Result<Proofs> proofs = ProveBoth(token, client, *server);
+  Result<Proofs> proofs = ProveAll(token, own, client, *server);
   if (!proofs.ok()) return proofs.status();
   Status proven = CheckProof(socket, proofs->client, deadline);
   ByteWriter answer;
   if (proven.ok()) {
     answer.U8(kAccepted);
     answer.Raw(proofs->server.view());
-    return socket.SendBytes(answer.bytes(), deadline);
+    RDMABATCH_RETURN_IF_ERROR(socket.SendBytes(answer.bytes(), deadline));
+    return tls ? StartTls(socket, TlsStream::Role::kListens, *proofs, deadline) : Status::Ok();
   }
   if (proven.code() == StatusCode::kPermissionDenied) {
     answer.U8(kRefused);
@@ -164,18 +197,20 @@ Status AuthenticateServer(BootstrapSocket& socket, const std::string& token, Dea
   return proven;
 }
 
-Status AuthenticateClient(BootstrapSocket& socket, const std::string& token, Deadline deadline) {
+Status AuthenticateClient(BootstrapSocket& socket, const std::string& token, Deadline deadline,
+                          bool tls) {
+  const uint16_t own = OwnVersion(tls);
   RDMABATCH_RETURN_IF_ERROR(CheckToken(token));
   Result<Nonce> client = NewNonce();
   if (!client.ok()) return client.status();
-  RDMABATCH_RETURN_IF_ERROR(SendGreeting(socket, *client, deadline));
+  RDMABATCH_RETURN_IF_ERROR(SendGreeting(socket, own, *client, deadline));
   Result<uint16_t> version = ReceiveVersion(socket, deadline);
   if (!version.ok()) return version.status();
-  RDMABATCH_RETURN_IF_ERROR(CheckVersion(socket, *version));
+  RDMABATCH_RETURN_IF_ERROR(CheckVersion(socket, own, *version));
   Nonce server;
   RDMABATCH_RETURN_IF_ERROR(socket.ReceiveBytes(server.bytes, kNonceBytes, deadline));
 
-  Result<Proofs> proofs = ProveBoth(token, *client, server);
+  Result<Proofs> proofs = ProveAll(token, own, *client, server);
   if (!proofs.ok()) return proofs.status();
   RDMABATCH_RETURN_IF_ERROR(socket.SendBytes(proofs->client.view(), deadline));
   char verdict = 0;
@@ -184,7 +219,8 @@ Status AuthenticateClient(BootstrapSocket& socket, const std::string& token, Dea
   if (verdict != kAccepted) {
     return {StatusCode::kDataLoss, "peer " + socket.peer() + " gave a verdict that does not exist"};
   }
-  return CheckProof(socket, proofs->server, deadline);
+  RDMABATCH_RETURN_IF_ERROR(CheckProof(socket, proofs->server, deadline));
+  return tls ? StartTls(socket, TlsStream::Role::kConnects, *proofs, deadline) : Status::Ok();
 }
 
 }  // namespace rdmabatch

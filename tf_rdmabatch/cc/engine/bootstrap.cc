@@ -78,7 +78,7 @@ Status BootstrapSocket::Wait(int16_t events, Deadline deadline) const {
 
 Status BootstrapSocket::SendTwo(std::string_view first, std::string_view second,
                                 Deadline deadline) {
-  bool begun = false;
+  bool begun = tls_ != nullptr;  // which does not say
   while (!first.empty() || !second.empty()) {
     // sendmsg does not write through its buffers.
     iovec parts[2] = {{const_cast<char*>(first.data()), first.size()},
@@ -86,7 +86,8 @@ Status BootstrapSocket::SendTwo(std::string_view first, std::string_view second,
     msghdr message{};
     message.msg_iov = parts;
     message.msg_iovlen = 2;
-    ssize_t sent = sendmsg(fd_.get(), &message, MSG_NOSIGNAL);
+    ssize_t sent =
+        tls_ == nullptr ? sendmsg(fd_.get(), &message, MSG_NOSIGNAL) : tls_->Send(parts, 2);
     if (sent >= 0) {
       begun = true;
       size_t of_first = std::min(first.size(), static_cast<size_t>(sent));
@@ -119,9 +120,25 @@ Status BootstrapSocket::SendFrame(std::string_view payload, Deadline deadline) {
   return SendTwo(header.bytes(), payload, deadline);
 }
 
+Status BootstrapSocket::StartTls(TlsStream::Role role, const TlsStream::Key& key,
+                                 Deadline deadline) {
+  auto stream = TlsStream::Start(fd_.get(), role, key, deadline);
+  if (!stream.ok()) {
+    return {stream.status().code(), "peer " + peer_ + ": " + stream.status().message()};
+  }
+  tls_ = std::move(*stream);
+  return Status::Ok();
+}
+
+ssize_t BootstrapSocket::Receive(char* bytes, size_t size) {
+  if (tls_ == nullptr) return recv(fd_.get(), bytes, size, 0);
+  const iovec whole{bytes, size};
+  return tls_->Receive(&whole, 1);
+}
+
 Status BootstrapSocket::Fill(char* bytes, size_t size, size_t* have, Deadline deadline) {
   while (*have < size) {
-    ssize_t got = recv(fd_.get(), bytes + *have, size - *have, 0);
+    ssize_t got = Receive(bytes + *have, size - *have);
     if (got > 0) {
       *have += static_cast<size_t>(got);
     } else if (got == 0) {

@@ -1,5 +1,6 @@
-// The bootstrap connection: plain TCP, over which two engines authenticate and agree before any
-// device is connected, and which then stays open: its end is how the death of a peer is noticed.
+// The bootstrap connection: TCP, encrypted or plain, over which two engines authenticate and agree
+// before any device is connected, and which then stays open: its end is how the death of a peer is
+// noticed.
 //
 // Control path only. Every wait ends at its deadline, except that resolving a name takes what the
 // system's resolver takes. Addresses are "host:port", the host a name, an IPv4 address or an IPv6
@@ -10,12 +11,14 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 
 #include "tf_rdmabatch/cc/base/clock.h"
 #include "tf_rdmabatch/cc/base/listen.h"
 #include "tf_rdmabatch/cc/base/status.h"
+#include "tf_rdmabatch/cc/base/tls_stream.h"
 #include "tf_rdmabatch/cc/base/unique_fd.h"
 
 namespace rdmabatch {
@@ -45,6 +48,10 @@ class BootstrapSocket {
   Status SendBytes(std::string_view bytes, Deadline deadline);
   Status ReceiveBytes(char* bytes, size_t size, Deadline deadline);
 
+  // Everything after it is encrypted, with a key that the peer has too. Errors name the peer; then
+  // the connection is good for nothing but closing.
+  Status StartTls(TlsStream::Role role, const TlsStream::Key& key, Deadline deadline);
+
   // Throws away what has arrived and was not read, without waiting. Closing a socket that holds
   // unread bytes resets the connection, and the peer would lose the answer that was just sent.
   void DiscardReceived();
@@ -67,8 +74,10 @@ class BootstrapSocket {
   Status SendTwo(std::string_view first, std::string_view second, Deadline deadline);
   Status Wait(int16_t events, Deadline deadline) const;
   Status Gone(int error) const;
+  ssize_t Receive(char* bytes, size_t size);
 
   UniqueFd fd_;
+  std::unique_ptr<TlsStream> tls_;  // null: plain
   std::string peer_;
   std::string local_ip_;
   // The frame that is arriving.

@@ -20,6 +20,11 @@ constexpr double kDrainSeconds = 1;
 // Counts the forks between this process and the one that loaded the library.
 std::atomic<uint64_t> fork_generation{0};
 
+Status Unencrypted() {
+  return {StatusCode::kUnavailable,
+          "it does not encrypt, as tls=True (TF_RDMABATCH_TLS=1) asks for; use tcp, or no TLS"};
+}
+
 uint64_t ForkGeneration() {
   static const int registered = pthread_atfork(
       nullptr, nullptr, [] { fork_generation.fetch_add(1, std::memory_order_relaxed); });
@@ -43,7 +48,11 @@ Result<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options, Mes
   auto rules = options.Rules(known);
   if (!rules.ok()) return rules.status();
   std::unique_ptr<Engine> engine(new Engine(options, sink, known));
+  auto tls = options.Tls();
+  if (!tls.ok()) return tls.status();
+  if (*tls) RDMABATCH_RETURN_IF_ERROR(TlsStream::Probe());
   engine->ports_ = *ports;
+  engine->tls_ = *tls;
   engine->rules_ = std::move(*rules);
   RDMABATCH_RETURN_IF_ERROR(engine->OpenTransports());
   engine->progress_ = std::make_unique<ProgressThread>(engine->transports_, options.spin_us);
@@ -72,9 +81,9 @@ Status Engine::OpenTransports() {
       state.why_not = "transport=\"" + rules_.text() + "\" leaves it out";
       continue;
     }
-    Status status = factory.probe();
+    Status status = tls_ && !factory.confidential ? Unencrypted() : factory.probe();
     if (status.ok()) {
-      auto transport = factory.create({ports_});
+      auto transport = factory.create({ports_, tls_});
       if (transport.ok()) {
         transports_.push_back(std::move(*transport));
         continue;

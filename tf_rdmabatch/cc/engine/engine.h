@@ -98,6 +98,7 @@ class RDMABATCH_EXPORT Engine {
   PortRange ports_;                           // at which this engine and its transports listen
   const Span<const TransportFactory> known_;  // in order of preference
   TransportRules rules_;
+  bool tls_ = false;                                    // what leaves this host is encrypted
   std::vector<std::shared_ptr<Transport>> transports_;  // those that can run, in the same order
   std::vector<TransportState> states_;                  // of all known ones
   std::unique_ptr<ProgressThread> progress_;

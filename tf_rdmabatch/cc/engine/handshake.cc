@@ -52,15 +52,15 @@ Handshake::Handshake(Engine* engine, BootstrapSocket socket, Deadline deadline)
 }
 
 Result<std::shared_ptr<Connection>> Handshake::Connect() {
-  RDMABATCH_RETURN_IF_ERROR(
-      AuthenticateClient(*connection_->bootstrap_, engine_->options().token, deadline_));
+  RDMABATCH_RETURN_IF_ERROR(AuthenticateClient(*connection_->bootstrap_, engine_->options().token,
+                                               deadline_, engine_->tls_));
   RDMABATCH_RETURN_IF_ERROR(ExchangeHellos(true));
   return Finish(true, TryTransports());
 }
 
 Result<std::shared_ptr<Connection>> Handshake::Accept() {
-  RDMABATCH_RETURN_IF_ERROR(
-      AuthenticateServer(*connection_->bootstrap_, engine_->options().token, deadline_));
+  RDMABATCH_RETURN_IF_ERROR(AuthenticateServer(*connection_->bootstrap_, engine_->options().token,
+                                               deadline_, engine_->tls_));
   RDMABATCH_RETURN_IF_ERROR(ExchangeHellos(false));
   return Finish(false, ServeTransports());
 }

@@ -13,6 +13,7 @@ namespace {
 Status Invalid(const std::string& what) { return {StatusCode::kInvalidArgument, what}; }
 
 constexpr char kPortsEnv[] = "TF_RDMABATCH_PORTS";
+constexpr char kTlsEnv[] = "TF_RDMABATCH_TLS";
 constexpr char kTransportEnv[] = "TF_RDMABATCH_TRANSPORT";
 
 std::string FromEnvironment(const char* variable) {
@@ -32,6 +33,14 @@ Result<T> Named(const char* variable, Result<T> result) {
 Result<PortRange> EngineOptions::Ports() const {
   if (!ports.empty()) return PortRange::Parse(ports);
   return Named(kPortsEnv, PortRange::Parse(FromEnvironment(kPortsEnv)));
+}
+
+Result<bool> EngineOptions::Tls() const {
+  if (tls.has_value()) return *tls;
+  const std::string text = FromEnvironment(kTlsEnv);
+  if (text.empty() || text == "0") return false;
+  if (text == "1") return true;
+  return Invalid(std::string(kTlsEnv) + ": \"" + text + "\" is neither 1 nor 0");
 }
 
 Result<TransportRules> EngineOptions::Rules(Span<const TransportFactory> known) const {

@@ -3,6 +3,7 @@
 #define TF_RDMABATCH_CC_ENGINE_OPTIONS_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,8 @@ struct EngineOptions {
   std::string transport;
   std::string ports;  // at which it listens, "20000-20100"; empty: as TF_RDMABATCH_PORTS says, else
                       // any free ones
+  std::optional<bool> tls;  // encrypt what leaves this host; unset: as TF_RDMABATCH_TLS says, else
+                            // no. All tasks of a job agree
   Confirm confirm = Confirm::kBatch;
   uint32_t window = 0;  // confirm each: messages unacknowledged at a time; 0 means all slots
   uint32_t slots = 64;  // this side receives into, per lane; a multiple of 64
@@ -66,6 +69,8 @@ struct EngineOptions {
   RDMABATCH_EXPORT Status Validate() const;
   // Of `ports`, or of the environment.
   Result<PortRange> Ports() const;
+  // Of `tls`, or of the environment.
+  Result<bool> Tls() const;
   // Of `transport`, or of the environment.
   Result<TransportRules> Rules(Span<const TransportFactory> known) const;
 };

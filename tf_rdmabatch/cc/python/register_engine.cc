@@ -66,6 +66,7 @@ void RegisterEngine(py::module_& module) {
       .def_readwrite("name", &EngineOptions::name)
       .def_readwrite("transport", &EngineOptions::transport)
       .def_readwrite("ports", &EngineOptions::ports)
+      .def_readwrite("tls", &EngineOptions::tls)
       .def_readwrite("confirm", &EngineOptions::confirm)
       .def_readwrite("window", &EngineOptions::window)
       .def_readwrite("slots", &EngineOptions::slots)

@@ -178,7 +178,8 @@ class Transport {
 
 // What an engine says to each transport that it creates.
 struct TransportOptions {
-  PortRange ports;  // at which it may listen for peers of other hosts
+  PortRange ports;   // at which it may listen for peers of other hosts
+  bool tls = false;  // what leaves this host is encrypted; set only where a transport can do so
 };
 
 // A transport that this build knows, whether or not it can run here.
@@ -187,6 +188,9 @@ struct TransportFactory {
   // OK, or why this transport cannot run here and what to install or raise.
   Status (*probe)();
   Result<std::unique_ptr<Transport>> (*create)(const TransportOptions& options);
+  // Nobody on a network can read what it carries: it stays on the host, or TransportOptions::tls
+  // encrypts it.
+  bool confidential = false;
 };
 
 }  // namespace rdmabatch

@@ -170,6 +170,6 @@ Result<std::unique_ptr<Transport>> Create(const TransportOptions&) {
 }  // namespace
 }  // namespace shm
 
-const TransportFactory kShmTransport = {"shm", shm::Probe, shm::Create};
+const TransportFactory kShmTransport = {"shm", shm::Probe, shm::Create, /*confidential=*/true};
 
 }  // namespace rdmabatch

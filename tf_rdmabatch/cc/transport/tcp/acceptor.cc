@@ -1,6 +1,8 @@
 #include "tf_rdmabatch/cc/transport/tcp/acceptor.h"
 
 #include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
 #include <poll.h>
 #include <sys/random.h>
 
@@ -17,7 +19,8 @@ constexpr size_t kStrangers = 16;  // connections that have not proven themselve
 constexpr double kGreetingSeconds = 1;
 constexpr int kPollSliceMs = 1000;
 
-bool FillRandom(Secret* secret) {
+template <typename Bytes>
+bool FillRandom(Bytes* secret) {
   return getrandom(secret->data(), secret->size(), 0) == static_cast<ssize_t>(secret->size());
 }
 
@@ -26,6 +29,27 @@ Greeting GreetingOf(const Secret& secret, const EndpointOptions& options) {
   greeting.secret = secret;
   greeting.queue_depth = options.send_queue_depth;
   return greeting;
+}
+
+// Encrypts, where the offer says so, with a key that only fits these two greetings.
+Result<Stream> StreamOver(UniqueFd socket, const Offer& offer, TlsStream::Role role,
+                          const Greeting& connecting, const Greeting& listening,
+                          Deadline deadline) {
+  Stream stream{std::move(socket), nullptr};
+  if (offer.tls == 0) return stream;
+  const std::string said = Pack(connecting) + Pack(listening);
+  TlsStream::Key key;
+  unsigned int size = 0;
+  if (HMAC(EVP_sha256(), offer.tls_key.data(), static_cast<int>(offer.tls_key.size()),
+           reinterpret_cast<const unsigned char*>(said.data()), said.size(), key.data(),
+           &size) == nullptr ||
+      size != key.size()) {
+    return Status(StatusCode::kInternal, "libcrypto cannot compute HMAC-SHA256");
+  }
+  auto tls = TlsStream::Start(stream.socket.get(), role, key, deadline);
+  if (!tls.ok()) return tls.status();
+  stream.tls = std::move(*tls);
+  return stream;
 }
 
 // A greeting that is arriving.
@@ -100,12 +124,14 @@ class Strangers {
 
 Result<std::unique_ptr<Acceptor>> TcpAcceptor::Create(std::shared_ptr<PollSet> poll_set,
                                                       const std::string& local_ip,
-                                                      const PortRange& ports) {
-  auto listener = ListenAt(local_ip, ports);
+                                                      const TransportOptions& options) {
+  auto listener = ListenAt(local_ip, options.ports);
   if (!listener.ok()) return listener.status();
   Offer offer;
   RDMABATCH_RETURN_IF_ERROR(FillAddress(listener->get(), &offer));
-  if (!FillRandom(&offer.connect_secret) || !FillRandom(&offer.accept_secret)) {
+  offer.tls = options.tls ? 1 : 0;
+  if (!FillRandom(&offer.connect_secret) || !FillRandom(&offer.accept_secret) ||
+      !FillRandom(&offer.tls_key)) {
     return Status(StatusCode::kInternal, "getrandom failed");
   }
   return std::unique_ptr<Acceptor>(
@@ -127,15 +153,18 @@ Result<std::unique_ptr<Endpoint>> TcpAcceptor::Accept(const EndpointOptions& opt
     if (next->valid()) strangers.Add(std::move(*next));
     UniqueFd socket = strangers.Examine(offer_.connect_secret, &greeting);
     if (!socket.valid()) continue;
-    RDMABATCH_RETURN_IF_ERROR(
-        SendAll(socket.get(), Pack(GreetingOf(offer_.accept_secret, options))));
-    return TcpEndpoint::Create(poll_set_, std::move(socket), options, greeting.queue_depth);
+    const Greeting own = GreetingOf(offer_.accept_secret, options);
+    RDMABATCH_RETURN_IF_ERROR(SendAll(socket.get(), Pack(own)));
+    auto stream =
+        StreamOver(std::move(socket), offer_, TlsStream::Role::kListens, greeting, own, deadline);
+    if (!stream.ok()) return stream.status();
+    return TcpEndpoint::Create(poll_set_, std::move(*stream), options, greeting.queue_depth);
   } while (!deadline.expired());
   return Status(StatusCode::kDeadlineExceeded, "the peer did not connect");
 }
 
 Result<std::unique_ptr<Endpoint>> ConnectEndpoint(std::shared_ptr<PollSet> poll_set,
-                                                  const std::string& bytes,
+                                                  const std::string& bytes, bool tls,
                                                   const EndpointOptions& options,
                                                   Deadline deadline) {
   Offer offer;
@@ -143,11 +172,16 @@ Result<std::unique_ptr<Endpoint>> ConnectEndpoint(std::shared_ptr<PollSet> poll_
     return Status(StatusCode::kDataLoss,
                   "an offer of the tcp transport that does not parse, or of another version");
   }
+  if ((offer.tls != 0) != tls) {
+    return Status(StatusCode::kFailedPrecondition,
+                  tls ? "this side uses TLS and the peer does not"
+                      : "the peer uses TLS and this side does not");
+  }
   RDMABATCH_RETURN_IF_ERROR(CheckOptions(options));
   auto socket = ConnectTo(offer, deadline);
   if (!socket.ok()) return socket.status();
-  RDMABATCH_RETURN_IF_ERROR(
-      SendAll(socket->get(), Pack(GreetingOf(offer.connect_secret, options))));
+  const Greeting own = GreetingOf(offer.connect_secret, options);
+  RDMABATCH_RETURN_IF_ERROR(SendAll(socket->get(), Pack(own)));
   Arriving arriving;
   Greeting greeting;
   while (true) {
@@ -158,7 +192,10 @@ Result<std::unique_ptr<Endpoint>> ConnectEndpoint(std::shared_ptr<PollSet> poll_
       return Status(StatusCode::kDeadlineExceeded, "the peer did not accept the connection");
     }
   }
-  return TcpEndpoint::Create(std::move(poll_set), std::move(*socket), options,
+  auto stream =
+      StreamOver(std::move(*socket), offer, TlsStream::Role::kConnects, own, greeting, deadline);
+  if (!stream.ok()) return stream.status();
+  return TcpEndpoint::Create(std::move(poll_set), std::move(*stream), options,
                              greeting.queue_depth);
 }
 

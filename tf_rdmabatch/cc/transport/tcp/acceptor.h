@@ -20,7 +20,7 @@ class TcpAcceptor final : public Acceptor {
  public:
   static Result<std::unique_ptr<Acceptor>> Create(std::shared_ptr<PollSet> poll_set,
                                                   const std::string& local_ip,
-                                                  const PortRange& ports);
+                                                  const TransportOptions& options);
 
   const std::string& offer() const override { return offer_bytes_; }
   Result<std::unique_ptr<Endpoint>> Accept(const EndpointOptions& options,
@@ -39,9 +39,9 @@ class TcpAcceptor final : public Acceptor {
   const std::string offer_bytes_;
 };
 
-// The connecting half.
+// The connecting half. `tls`: whether this side wants it, as the offer has to.
 Result<std::unique_ptr<Endpoint>> ConnectEndpoint(std::shared_ptr<PollSet> poll_set,
-                                                  const std::string& offer,
+                                                  const std::string& offer, bool tls,
                                                   const EndpointOptions& options,
                                                   Deadline deadline);
 

@@ -29,6 +29,15 @@ void Place(uint8_t* to, const uint8_t* from, uint32_t bytes) {
   }
 }
 
+ssize_t ReceiveScattered(const Link& link, msghdr* message, size_t most) {
+  if (link.tls() != nullptr)
+    return link.tls()->Receive(message->msg_iov, message->msg_iovlen, most);
+  return recvmsg(link.socket(), message, MSG_DONTWAIT);
+}
+
+// Received and not yet taken, of which the socket does not tell.
+size_t Pending(const Link& link) { return link.tls() == nullptr ? 0 : link.tls()->pending(); }
+
 }  // namespace
 
 Input::Input(Link* link, SendQueue* queue, Output* output, const Exports* exports,
@@ -47,7 +56,9 @@ size_t Input::Take(Span<Completion> completions, bool readable) {
   if (link_->closed() || (failed != nullptr && failed != &kPeerGone)) ended_ = true;
   size_t count = HandleStaged(completions);
   size_t received = 0;
-  while (readable && !ended_ && count < completions.size() && received < kTurnBytes) {
+  readable = readable || Pending(*link_) != 0;
+  while (readable && !ended_ && count < completions.size() &&
+         (received < kTurnBytes || Pending(*link_) != 0)) {
     readable = Receive(&received);
     count += HandleStaged(completions.subspan(count));
   }
@@ -154,10 +165,15 @@ bool Input::Receive(size_t* received) {
   msghdr message{};
   message.msg_iov = left_ != 0 ? iov : iov + 1;
   message.msg_iovlen = left_ != 0 ? 2 : 1;
-  const ssize_t n = recvmsg(link_->socket(), &message, MSG_DONTWAIT);
+  const size_t most = *received < kTurnBytes ? SIZE_MAX : Pending(*link_);
+  const ssize_t n = ReceiveScattered(*link_, &message, most);
   counters_->receive_calls.Add(1);
   if (n < 0 && errno == EINTR) return true;
   if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
+  if (n < 0 && errno == EBADMSG) {
+    End(kForged);
+    return false;
+  }
   if (n <= 0) {
     End(left_ != 0 || end_ != 0 ? kCutOff : kPeerGone);
     return false;

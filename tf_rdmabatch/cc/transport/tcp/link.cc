@@ -15,6 +15,8 @@ const Failure kCutOff{StatusCode::kUnavailable,
 const Failure kSilent{StatusCode::kUnavailable,
                       "the peer's host does not answer: it died or the network is down"};
 const Failure kBadFrame{StatusCode::kDataLoss, "the peer sent bytes that are no frame"};
+const Failure kForged{StatusCode::kDataLoss,
+                      "what came was changed on its way, or is not the peer's (TLS)"};
 const Failure kOutOfReach{StatusCode::kDataLoss,
                           "the peer asked for memory outside a region or its access rights"};
 const Failure kTooManyReads{StatusCode::kDataLoss,
@@ -24,7 +26,7 @@ const Failure kRegionGone{StatusCode::kUnavailable,
 
 void Link::Break(const Failure& failure) {
   const Failure* none = nullptr;
-  if (failure_.compare_exchange_strong(none, &failure)) shutdown(socket_.get(), SHUT_RDWR);
+  if (failure_.compare_exchange_strong(none, &failure)) shutdown(socket(), SHUT_RDWR);
 }
 
 Status Link::FailureStatus() const {
@@ -37,7 +39,7 @@ Status Link::Watch(void* tag) {
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.ptr = tag;
-  if (epoll_ctl(epoll_, EPOLL_CTL_ADD, socket_.get(), &event) == 0) return Status::Ok();
+  if (epoll_ctl(epoll_, EPOLL_CTL_ADD, socket(), &event) == 0) return Status::Ok();
   return {StatusCode::kResourceExhausted,
           "watching a connection: " + std::generic_category().message(errno)};
 }
@@ -47,9 +49,9 @@ void Link::WatchForRoom(bool want) {
   event.events = EPOLLIN | (want ? EPOLLOUT : 0u);
   event.data.ptr = tag_;
   // Fails when the endpoint is no longer watched, which is when it is broken.
-  (void)epoll_ctl(epoll_, EPOLL_CTL_MOD, socket_.get(), &event);
+  (void)epoll_ctl(epoll_, EPOLL_CTL_MOD, socket(), &event);
 }
 
-void Link::Unwatch() { (void)epoll_ctl(epoll_, EPOLL_CTL_DEL, socket_.get(), nullptr); }
+void Link::Unwatch() { (void)epoll_ctl(epoll_, EPOLL_CTL_DEL, socket(), nullptr); }
 
 }  // namespace rdmabatch::tcp

@@ -3,9 +3,11 @@
 #define TF_RDMABATCH_CC_TRANSPORT_TCP_LINK_H_
 
 #include <atomic>
+#include <memory>
 #include <utility>
 
 #include "tf_rdmabatch/cc/base/status.h"
+#include "tf_rdmabatch/cc/base/tls_stream.h"
 #include "tf_rdmabatch/cc/base/unique_fd.h"
 #include "tf_rdmabatch/cc/transport/transport.h"
 
@@ -22,17 +24,25 @@ extern const Failure kPeerGone;
 extern const Failure kCutOff;
 extern const Failure kSilent;
 extern const Failure kBadFrame;
+extern const Failure kForged;
 extern const Failure kOutOfReach;
 extern const Failure kTooManyReads;
 extern const Failure kRegionGone;
+
+// A connection, and what encrypts it; null: nothing does.
+struct Stream {
+  UniqueFd socket;
+  std::unique_ptr<TlsStream> tls;
+};
 
 // Thread-safe.
 class Link {
  public:
   // `epoll` outlives the link.
-  Link(UniqueFd socket, int epoll) : socket_(std::move(socket)), epoll_(epoll) {}
+  Link(Stream stream, int epoll) : stream_(std::move(stream)), epoll_(epoll) {}
 
-  int socket() const { return socket_.get(); }
+  int socket() const { return stream_.socket.get(); }
+  TlsStream* tls() const { return stream_.tls.get(); }
 
   // The first failure stays. Ends both directions, which the peer and a sleeping progress thread
   // notice; what has arrived can still be received.
@@ -53,7 +63,7 @@ class Link {
   void Unwatch();
 
  private:
-  const UniqueFd socket_;
+  const Stream stream_;
   const int epoll_;
   void* tag_ = nullptr;
   std::atomic<const Failure*> failure_{nullptr};

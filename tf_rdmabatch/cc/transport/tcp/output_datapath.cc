@@ -22,9 +22,10 @@ uint32_t PowerOfTwoAtLeast(uint32_t value) {
   return power;
 }
 
-ssize_t SendGathered(int socket, const msghdr& message) {
+ssize_t SendGathered(const Link& link, const msghdr& message) {
+  if (link.tls() != nullptr) return link.tls()->Send(message.msg_iov, message.msg_iovlen);
   const UncheckedReads answers_to_peers;
-  return sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  return sendmsg(link.socket(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 bool IsWord(const uint8_t* address, uint32_t bytes) {
@@ -66,7 +67,7 @@ void Output::SendUntilFull() {
     msghdr message{};
     message.msg_iov = &iov_[iov_next_];
     message.msg_iovlen = iov_end_ - iov_next_;
-    const ssize_t n = SendGathered(link_->socket(), message);
+    const ssize_t n = SendGathered(*link_, message);
     counters_->send_calls.AddShared(1);
     if (n < 0) {
       if (errno == EINTR) continue;

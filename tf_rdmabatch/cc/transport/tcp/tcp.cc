@@ -46,12 +46,12 @@ class TcpTransport final : public Transport {
   }
 
   Result<std::unique_ptr<Acceptor>> Listen(const std::string& local_ip) override {
-    return TcpAcceptor::Create(poll_set_, local_ip, options_.ports);
+    return TcpAcceptor::Create(poll_set_, local_ip, options_);
   }
   Result<std::unique_ptr<Endpoint>> Connect(const std::string& offer,
                                             const EndpointOptions& options,
                                             Deadline deadline) override {
-    return ConnectEndpoint(poll_set_, offer, options, deadline);
+    return ConnectEndpoint(poll_set_, offer, options_.tls, options, deadline);
   }
 
   size_t PollReceive(Span<Completion> completions) override { return poll_set_->Poll(completions); }
@@ -76,6 +76,6 @@ Result<std::unique_ptr<Transport>> Create(const TransportOptions& options) {
 }  // namespace
 }  // namespace tcp
 
-const TransportFactory kTcpTransport = {"tcp", tcp::Probe, tcp::Create};
+const TransportFactory kTcpTransport = {"tcp", tcp::Probe, tcp::Create, /*confidential=*/true};
 
 }  // namespace rdmabatch

@@ -18,21 +18,20 @@ Status CheckOptions(const EndpointOptions& options) {
 }
 
 Result<std::unique_ptr<Endpoint>> TcpEndpoint::Create(std::shared_ptr<PollSet> poll_set,
-                                                      UniqueFd socket,
-                                                      const EndpointOptions& options,
+                                                      Stream stream, const EndpointOptions& options,
                                                       uint32_t peer_reads) {
   std::unique_ptr<TcpEndpoint> endpoint(
-      new TcpEndpoint(std::move(poll_set), std::move(socket), options, peer_reads));
+      new TcpEndpoint(std::move(poll_set), std::move(stream), options, peer_reads));
   RDMABATCH_RETURN_IF_ERROR(endpoint->poll_set_->Add(endpoint.get()));
   return std::unique_ptr<Endpoint>(std::move(endpoint));
 }
 
-TcpEndpoint::TcpEndpoint(std::shared_ptr<PollSet> poll_set, UniqueFd socket,
+TcpEndpoint::TcpEndpoint(std::shared_ptr<PollSet> poll_set, Stream stream,
                          const EndpointOptions& options, uint32_t peer_reads)
     : poll_set_(std::move(poll_set)),
       context_(options.context),
       counters_(options.counters),
-      link_(std::move(socket), poll_set_->epoll()),
+      link_(std::move(stream), poll_set_->epoll()),
       queue_(options),
       output_(&link_, &queue_, options.counters, peer_reads),
       input_(&link_, &queue_, &output_, &exports_, options),

@@ -24,8 +24,8 @@ class TcpEndpoint final : public Endpoint {
  public:
   // Takes a connection whose other end has proven to be the peer, which may have `peer_reads` reads
   // outstanding. CheckOptions was asked before.
-  static Result<std::unique_ptr<Endpoint>> Create(std::shared_ptr<PollSet> poll_set,
-                                                  UniqueFd socket, const EndpointOptions& options,
+  static Result<std::unique_ptr<Endpoint>> Create(std::shared_ptr<PollSet> poll_set, Stream stream,
+                                                  const EndpointOptions& options,
                                                   uint32_t peer_reads);
   ~TcpEndpoint() override;
 
@@ -55,7 +55,7 @@ class TcpEndpoint final : public Endpoint {
   Output& output() { return output_; }
 
  private:
-  TcpEndpoint(std::shared_ptr<PollSet> poll_set, UniqueFd socket, const EndpointOptions& options,
+  TcpEndpoint(std::shared_ptr<PollSet> poll_set, Stream stream, const EndpointOptions& options,
               uint32_t peer_reads);
   size_t ReportFailure(Span<Completion> completions, uint64_t id, bool* reported);
 

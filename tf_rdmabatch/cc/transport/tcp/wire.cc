@@ -5,7 +5,7 @@
 namespace rdmabatch::tcp {
 
 bool Offer::Valid() const {
-  if ((family != 4 && family != 6) || port == 0 || port > 65535) return false;
+  if ((family != 4 && family != 6) || port == 0 || port > 65535 || tls > 1) return false;
   return family == 6 || std::all_of(&address[4], address.data() + address.size(),
                                     [](uint8_t b) { return b == 0; });
 }

@@ -20,6 +20,7 @@ constexpr uint32_t kMaxQueueDepth = 1u << 20;  // bounds EndpointOptions::send_q
 constexpr uint32_t kMaxRegions = 1024;         // regions that an endpoint exports
 
 using Secret = std::array<uint8_t, 16>;
+using TlsKey = std::array<uint8_t, 32>;
 
 // What Acceptor::offer() carries: where it listens, and what each side proves with.
 struct Offer {
@@ -31,12 +32,14 @@ struct Offer {
   std::array<uint8_t, 16> address{};  // network order; IPv4 in the first 4 bytes, the rest 0
   Secret connect_secret{};
   Secret accept_secret{};
+  uint32_t tls = 0;  // 1: TLS follows the greetings, with a key that is made of tls_key and them
+  TlsKey tls_key{};  // random; never sent but in the offer
 
   bool Valid() const;
 };
 
 // The first bytes of each side, the connecting one first: it was given the offer, the other made
-// it.
+// it. Never encrypted.
 struct Greeting {
   static constexpr uint32_t kMagic = 0x67544252;
   uint32_t magic = kMagic;
