@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "tf_rdmabatch/cc/base/shared_library.h"
+
 namespace rdmabatch {
 namespace {
 
@@ -19,30 +21,16 @@ constexpr int kOwnNamesFirst = 0;  // sanitizers refuse it, and have no TensorFl
 constexpr int kOwnNamesFirst = RTLD_DEEPBIND;
 #endif
 
-struct Loaded {
-  OpenSsl library;
-  Status status;
-};
-
 Status Unavailable(const std::string& what) {
-  const char* reason = dlerror();
   return {StatusCode::kUnavailable, "TLS needs OpenSSL: cannot load " + what + " (" +
-                                        (reason == nullptr ? "unknown reason" : reason) +
-                                        "); on Debian: apt-get install libssl3"};
-}
-
-template <typename Function>
-bool Resolve(void* handle, const char* symbol, Function* function, const char** missing) {
-  *function = reinterpret_cast<Function>(dlsym(handle, symbol));
-  if (*function == nullptr) *missing = symbol;
-  return *function != nullptr;
+                                        LoaderError() + "); on Debian: apt-get install libssl3"};
 }
 
 Status Load(OpenSsl* library) {
   void* handle = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL | kOwnNamesFirst);
   if (handle == nullptr) return Unavailable(kLibrary);
   const char* missing = nullptr;
-#define RDMABATCH_X(name) &&Resolve(handle, #name, &library->name, &missing)
+#define RDMABATCH_X(name) &&ResolveSymbol(handle, #name, &library->name, &missing)
   const bool complete = true RDMABATCH_OPENSSL_SYMBOLS(RDMABATCH_X);
 #undef RDMABATCH_X
   if (!complete) return Unavailable(missing);
@@ -51,20 +39,10 @@ Status Load(OpenSsl* library) {
   return Status::Ok();
 }
 
-// Never destroyed.
-const Loaded& Get() {
-  static const Loaded* loaded = [] {
-    auto* result = new Loaded;
-    result->status = Load(&result->library);
-    return result;
-  }();
-  return *loaded;
-}
-
 }  // namespace
 
-Status LoadOpenSsl() { return Get().status; }
+Status LoadOpenSsl() { return LoadOnce<OpenSsl, Load>().status; }
 
-const OpenSsl& Ssl() { return Get().library; }
+const OpenSsl& Ssl() { return LoadOnce<OpenSsl, Load>().library; }
 
 }  // namespace rdmabatch

@@ -4,28 +4,16 @@
 
 #include <string>
 
+#include "tf_rdmabatch/cc/base/shared_library.h"
+
 namespace rdmabatch {
 namespace verbs {
 namespace {
 
-struct Loaded {
-  Library library;
-  Status status;
-};
-
 Status Unavailable(const char* library) {
-  const char* reason = dlerror();
   return {StatusCode::kUnavailable,
-          std::string("cannot load ") + library + " (" + (reason ? reason : "unknown reason") +
+          std::string("cannot load ") + library + " (" + LoaderError() +
               "); on Debian: apt-get install libibverbs1 librdmacm1 ibverbs-providers"};
-}
-
-// Finds `symbol`, or notes it as missing.
-template <typename Function>
-bool Resolve(void* handle, const char* symbol, Function* function, const char** missing) {
-  *function = reinterpret_cast<Function>(dlsym(handle, symbol));
-  if (*function == nullptr) *missing = symbol;
-  return *function != nullptr;
 }
 
 Status Load(Library* library) {
@@ -34,8 +22,8 @@ Status Load(Library* library) {
   void* cm = dlopen("librdmacm.so.1", RTLD_NOW | RTLD_LOCAL);
   if (cm == nullptr) return Unavailable("librdmacm.so.1");
   const char* missing = nullptr;
-#define RDMABATCH_IBV(name) &&Resolve(ibv, "ibv_" #name, &library->ibv.name, &missing)
-#define RDMABATCH_CM(name) &&Resolve(cm, "rdma_" #name, &library->cm.name, &missing)
+#define RDMABATCH_IBV(name) &&ResolveSymbol(ibv, "ibv_" #name, &library->ibv.name, &missing)
+#define RDMABATCH_CM(name) &&ResolveSymbol(cm, "rdma_" #name, &library->cm.name, &missing)
   const bool complete =
       true RDMABATCH_IBVERBS_SYMBOLS(RDMABATCH_IBV) RDMABATCH_RDMACM_SYMBOLS(RDMABATCH_CM);
 #undef RDMABATCH_CM
@@ -43,21 +31,11 @@ Status Load(Library* library) {
   return complete ? Status::Ok() : Unavailable(missing);
 }
 
-// Never destroyed: endpoints may be closed while the process ends.
-const Loaded& Get() {
-  static const Loaded* loaded = [] {
-    auto* result = new Loaded;
-    result->status = Load(&result->library);
-    return result;
-  }();
-  return *loaded;
-}
-
 }  // namespace
 
-Status LoadLibrary() { return Get().status; }
+Status LoadLibrary() { return LoadOnce<Library, Load>().status; }
 
-const Library& Lib() { return Get().library; }
+const Library& Lib() { return LoadOnce<Library, Load>().library; }
 
 }  // namespace verbs
 }  // namespace rdmabatch
