@@ -4,8 +4,8 @@
 
 namespace rdmabatch::testing {
 
-// From now on a test of this process that takes longer than `seconds` ends the process. Call it once,
-// before the first test. Processes that a test forks are not watched.
+// From now on a test of this process that takes longer than `seconds` ends the process. Call it
+// once, before the first test. Processes that a test forks are not watched.
 void WatchTests(unsigned seconds);
 
 }  // namespace rdmabatch::testing
