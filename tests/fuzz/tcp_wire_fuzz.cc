@@ -37,7 +37,7 @@ void CheckStream(const uint8_t* data, size_t size) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) != 0) __builtin_trap();
   const UniqueFd peer(ends[1]);
-  Link link(UniqueFd(ends[0]), -1);
+  Link link(Stream{UniqueFd(ends[0]), nullptr}, -1);
   Counters counters;
   EndpointOptions options;
   options.counters = &counters;
