@@ -17,27 +17,17 @@
 #include <cstdlib>
 #include <vector>
 
+#include "tests/cc/tools/writes.h"
+
 namespace {
+
+using rdmabatch::bench::Check;
+using rdmabatch::bench::CpuSeconds;
 
 struct Case {
   uint32_t bytes;
   int at_once;
 };
-
-void Check(bool ok, const char* what) {
-  if (ok) return;
-  std::perror(what);
-  std::exit(1);
-}
-
-double CpuSeconds(int who) {
-  rusage usage{};
-  getrusage(who, &usage);
-  const auto seconds = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6;
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
 
 int ConnectTo(const sockaddr_in& address) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);

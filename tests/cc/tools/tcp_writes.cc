@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/cc/tools/need.h"
 #include "tests/cc/tools/writes.h"
 #include "tf_rdmabatch/cc/base/clock.h"
 #include "tf_rdmabatch/cc/transport/registry.h"
@@ -24,13 +25,6 @@ namespace {
 constexpr uint32_t kBytes = 1 << 20;
 constexpr uint32_t kPlaces = 8;
 constexpr double kPatience = 10;
-
-template <typename T>
-T Need(Result<T> result, const char* what) {
-  if (result.ok()) return std::move(*result);
-  std::fprintf(stderr, "tcp_writes: %s: %s\n", what, result.status().message().c_str());
-  std::exit(1);
-}
 
 struct Side {
   explicit Side(Access access) {

@@ -24,6 +24,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/cc/tools/need.h"
 #include "tf_rdmabatch/cc/transport/registry.h"
 
 namespace rdmabatch {
@@ -52,14 +53,6 @@ std::string FromHex(const std::string& hex) {
 }
 
 uint8_t Pattern(uint32_t seed, uint32_t i) { return static_cast<uint8_t>((seed + i) % 251); }
-
-// A Status or Result that is not OK ends the program, which is a test's.
-template <typename T>
-T Need(Result<T> result, const char* what) {
-  if (result.ok()) return std::move(*result);
-  std::fprintf(stderr, "transport_peer: %s: %s\n", what, result.status().message().c_str());
-  std::exit(1);
-}
 
 class Peer {
  public:

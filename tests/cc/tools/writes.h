@@ -1,5 +1,5 @@
-// What the programs share that measure writes between two processes: a peer process with a channel
-// for a few strings, and the meter.
+// What the programs share that measure what two processes carry: CPU time; and for one-sided writes
+// a peer process with a channel for a few strings, and the meter.
 #ifndef TF_RDMABATCH_TESTS_CC_TOOLS_WRITES_H_
 #define TF_RDMABATCH_TESTS_CC_TOOLS_WRITES_H_
 
@@ -20,6 +20,16 @@ inline void Check(bool ok, const char* what) {
   if (ok) return;
   std::perror(what);
   std::exit(1);
+}
+
+// RUSAGE_SELF's, or that of the children that have ended.
+inline double CpuSeconds(int who) {
+  rusage usage{};
+  getrusage(who, &usage);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
 // One packet of a seqpacket channel.
@@ -82,15 +92,6 @@ class Meter {
   }
 
  private:
-  static double CpuSeconds(int who) {
-    rusage usage{};
-    getrusage(who, &usage);
-    const auto seconds = [](const timeval& t) {
-      return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6;
-    };
-    return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-  }
-
   double cpu_ = 0;
   std::chrono::steady_clock::time_point start_;
   std::chrono::duration<double> elapsed_{};

@@ -1,6 +1,5 @@
 #include "tf_rdmabatch/cc/base/tls_stream.h"
 
-#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include <system_error>
 
 #include "tf_rdmabatch/cc/base/unchecked_reads.h"
+#include "tf_rdmabatch/cc/base/wait_for.h"
 
 namespace rdmabatch {
 namespace {
@@ -21,7 +21,6 @@ constexpr unsigned char kAes128GcmSha256[] = {0x13, 0x01};
 constexpr char kCipherSuite[] = "TLS_AES_128_GCM_SHA256";
 constexpr size_t kRecordBytes = 16 << 10;
 constexpr size_t kBatchBytes = 8 * kRecordBytes;  // encrypted for one send
-constexpr int kPollSliceMs = 1000;
 
 // Never freed: streams may live as long as the process.
 SSL_CTX* NewContext() {
@@ -32,14 +31,6 @@ SSL_CTX* NewContext() {
   Ssl().SSL_CTX_set_ciphersuites(context, kCipherSuite);
   Ssl().SSL_CTX_set_num_tickets(context, 0);  // nobody resumes
   return context;
-}
-
-bool WaitFor(int socket, int16_t events, Deadline deadline) {
-  pollfd waiting{socket, events, 0};
-  while (poll(&waiting, 1, deadline.RemainingMs(kPollSliceMs)) <= 0) {
-    if (deadline.expired()) return false;
-  }
-  return true;
 }
 
 Status Silent() {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/cc/transport/tcp/raw_peer.h"
+#include "tf_rdmabatch/cc/base/wait_for.h"
 
 namespace rdmabatch::tcp {
 namespace {

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "tf_rdmabatch/cc/base/log.h"
+#include "tf_rdmabatch/cc/base/wait_for.h"
 #include "tf_rdmabatch/cc/transport/tcp/tcp_endpoint.h"
 
 namespace rdmabatch::tcp {

@@ -4,7 +4,6 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -14,10 +13,10 @@
 #include <system_error>
 #include <utility>
 
+#include "tf_rdmabatch/cc/base/wait_for.h"
+
 namespace rdmabatch::tcp {
 namespace {
-
-constexpr int kPollSliceMs = 1000;
 
 Status ErrnoStatus(const std::string& what, int error) {
   const bool exhausted = error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
@@ -150,14 +149,6 @@ Status SendAll(int socket, const std::string& bytes) {
   const ssize_t n = send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   if (n == static_cast<ssize_t>(bytes.size())) return Status::Ok();
   return ErrnoStatus("greeting the peer", n < 0 ? errno : EPIPE);
-}
-
-bool WaitFor(int socket, int16_t events, Deadline deadline) {
-  pollfd waiting{socket, events, 0};
-  while (poll(&waiting, 1, deadline.RemainingMs(kPollSliceMs)) <= 0) {
-    if (deadline.expired()) return false;
-  }
-  return true;
 }
 
 bool IsLocal(int socket) {

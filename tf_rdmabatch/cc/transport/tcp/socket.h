@@ -34,9 +34,6 @@ Result<bool> ReceiveSome(int socket, char* bytes, size_t size, size_t* have);
 // Sends a few bytes over a fresh connection, which takes them at once unless it is broken.
 Status SendAll(int socket, const std::string& bytes);
 
-// Waits until the socket is readable or writable; false at the deadline.
-bool WaitFor(int socket, int16_t events, Deadline deadline);
-
 // Whether both ends of a connection are at one address, so of one host.
 bool IsLocal(int socket);
 
