@@ -14,8 +14,6 @@ namespace {
 
 using Slots = std::set<uint32_t>;
 
-uint64_t BitOf(uint32_t slot) { return uint64_t{1} << (slot % kSlotsPerWord); }
-
 // A sender and a receiver, and what lies between them: announcements on their way, and freed words
 // of which the sender may read any mix of old and new bytes.
 class Model {
@@ -31,14 +29,16 @@ class Model {
   }
 
   void Step() {
-    switch (random_() % 5) {
+    switch (random_() % 6) {
       case 0:
         return Take(1 + Below(slots_));
       case 1:
-        return Announce();
+        return Fill();
       case 2:
-        return Perceive();
+        return Announce();
       case 3:
+        return Perceive();
+      case 4:
         return Free();
       default:
         return Absorb();
@@ -47,6 +47,7 @@ class Model {
 
   // Everything comes back.
   void Drain() {
+    while (!filling_.empty()) Fill();
     Announce();
     while (!wire_.empty()) Perceive();
     while (!held_.empty()) Free();
@@ -70,9 +71,23 @@ class Model {
       }
       ASSERT_EQ(slot, *free_.begin()) << "the lowest free slot";
       free_.erase(slot);
-      taken_.insert(slot);
+      if (Below(4) == 0) {
+        sender_.BeginFilling(slot);
+        filling_.insert(slot);
+      } else {
+        taken_.insert(slot);
+      }
     }
     ASSERT_EQ(sender_.free_slots(), free_.size());
+  }
+
+  // One that another thread was filling is full.
+  void Fill() {
+    if (filling_.empty()) return;
+    const auto slot = std::next(filling_.begin(), static_cast<int64_t>(Below(filling_.size())));
+    sender_.EndFilling(*slot);
+    taken_.insert(*slot);
+    filling_.erase(slot);
   }
 
   void Announce() {
@@ -170,7 +185,8 @@ class Model {
   std::vector<uint64_t> written_;  // freed words as the receiver wrote them last
   std::deque<Announcement> wire_;
   Slots free_;
-  Slots taken_;
+  Slots filling_;
+  Slots taken_;  // and full
   Slots held_;
   Slots going_back_;
   uint64_t phases_ = 0;

@@ -116,6 +116,12 @@ void Lane::Fail(const Status& status) {
   host_->OnLaneFailed(status);
 }
 
+// Another thread may have set failed_ and be about to close the endpoint.
+void Lane::Quiesce() {
+  { const SpinGuard guard(send_flag_); }
+  endpoint_->Close();
+}
+
 Status Lane::status() const {
   std::lock_guard<std::mutex> lock(status_mutex_);
   return status_;

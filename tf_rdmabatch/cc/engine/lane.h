@@ -3,7 +3,7 @@
 // Send side (TrySend, Flush, PostTransfers, Service): any thread; a SpinFlag admits
 // one at a time. Receive side (OnImmediate): the engine's progress thread alone. Release, Fail: any
 // thread. Nothing here blocks; a full window is an outcome, not a wait. The hot path is in
-// lane_send_datapath.cc and lane_receive_datapath.cc.
+// lane_fill_datapath.cc, lane_send_datapath.cc and lane_receive_datapath.cc.
 #ifndef TF_RDMABATCH_CC_ENGINE_LANE_H_
 #define TF_RDMABATCH_CC_ENGINE_LANE_H_
 
@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tf_rdmabatch/cc/base/counters.h"
@@ -133,9 +134,9 @@ class Lane {
   bool failed() const { return failed_.load(std::memory_order_acquire); }
   Status status() const;
 
-  // After failed(): returns once no thread is inside the send side any more, so that a
-  // TransferBatch may go.
-  void Quiesce() { SpinGuard guard(send_flag_); }
+  // After failed(), not from the progress thread: returns once no thread uses a TransferBatch or
+  // the memory of its transfers any more, so that both may go.
+  void Quiesce();
 
   // Notified when slots came back, transfers completed, or the lane failed.
   EventCount& writable() { return writable_; }
@@ -149,11 +150,33 @@ class Lane {
   uint64_t memory_bytes() const { return segment_.size() + staging_.size(); }
 
  private:
+  // Holds the send side. What was queued meanwhile goes out when it has been let go.
+  class SendSide {
+   public:
+    explicit SendSide(Lane* lane) : lane_(lane) { lane_->send_flag_.Lock(); }
+    ~SendSide() {
+      const bool queued = std::exchange(lane_->queued_, false);
+      lane_->send_flag_.Unlock();
+      if (queued) lane_->endpoint_->SendQueued();
+    }
+    SendSide(const SendSide&) = delete;
+    SendSide& operator=(const SendSide&) = delete;
+
+   private:
+    Lane* const lane_;
+  };
+
   explicit Lane(const Setup& setup, const EngineOptions& options);
 
+  uint32_t TakeSlot();
   bool OpenSlot();
   void CloseSlot();
   void Append(const OutgoingMessage& message, uint8_t flags, uint32_t payload);
+  uint32_t Compose(uint32_t slot, uint32_t at, const OutgoingMessage& message, uint8_t flags,
+                   uint32_t payload) const;
+  void CountMessage(uint32_t payload);
+  void Stage(uint32_t slot, uint32_t used, uint32_t messages);
+  SendOutcome SendLarge(const OutgoingMessage& message, uint8_t flags, uint32_t payload, bool more);
   SendOutcome SendEach(const OutgoingMessage& message, uint8_t flags, uint32_t payload);
   void FlushUnlessBusy(bool more);
   bool busy() const { return announcing_ >= chains_in_flight_; }
@@ -214,6 +237,7 @@ class Lane {
 
   // Send side, guarded by send_flag_.
   SpinFlag send_flag_;
+  bool queued_ = false;  // work requests that SendQueued was not called for
   SlotSender sender_;
   uint8_t* send_base_ = nullptr;
   uint32_t open_slot_ = kNoSlot;

@@ -58,7 +58,7 @@ void Lane::AcknowledgedOne(uint32_t slot) {
   if (slot >= peer_.slots) return Violate("an acknowledgement of a slot that does not exist");
   auto* word =
       reinterpret_cast<uint64_t*>(segment_.data() + my_layout_.freed) + slot / kSlotsPerWord;
-  __atomic_fetch_xor(word, uint64_t{1} << (slot % kSlotsPerWord), __ATOMIC_ACQ_REL);
+  __atomic_fetch_xor(word, BitOf(slot), __ATOMIC_ACQ_REL);
 }
 
 void Lane::HandleArrivals() {
@@ -71,7 +71,7 @@ void Lane::HandleArrivals() {
     freed_dirty_.fetch_or(1, std::memory_order_acq_rel);
   }
   if (freed_dirty_.load(std::memory_order_relaxed) != 0) {
-    SpinGuard guard(send_flag_);
+    const SendSide side(this);
     if (!failed()) PostFreedLocked();
   }
   writable_.Notify();
@@ -110,7 +110,7 @@ void Lane::TakeLone(uint32_t slot) {
   batches_scanned_ = batches_taken_;
   if (!Consume(slot)) return;
   const uint32_t w = slot / kSlotsPerWord;
-  receiver_.Free(w, uint64_t{1} << (slot % kSlotsPerWord));
+  receiver_.Free(w, BitOf(slot));
   freed_dirty_.fetch_or(uint64_t{1} << w, std::memory_order_acq_rel);
 }
 
@@ -172,7 +172,7 @@ bool Lane::ConsumeMessages(const uint8_t* data, uint32_t slot, const SlotHeader&
 
 // Where the send queue is full the rest goes from Service: completions may need this very thread.
 void Lane::Acknowledge(uint32_t slot) {
-  SpinGuard guard(send_flag_);
+  const SendSide side(this);
   if (failed()) return;
   owed_acks_.push_back(slot);
   PostAcksLocked();
@@ -185,9 +185,9 @@ bool Lane::Release(uint32_t slot) {
     Acknowledge(slot);
     return true;
   }
-  receiver_.Free(slot / kSlotsPerWord, uint64_t{1} << (slot % kSlotsPerWord));
+  receiver_.Free(slot / kSlotsPerWord, BitOf(slot));
   freed_dirty_.fetch_or(uint64_t{1} << (slot / kSlotsPerWord), std::memory_order_acq_rel);
-  SpinGuard guard(send_flag_);
+  const SendSide side(this);
   if (!failed()) PostFreedLocked();
   return true;
 }

@@ -1,7 +1,4 @@
-// The sending hot path: TrySend -> Append -> FlushUnlessBusy -> FlushLocked -> PostChain.
-#include <cstring>
-#include <utility>
-
+// The sending hot path from filled slots on: FlushUnlessBusy -> FlushLocked -> PostChain.
 #include "tf_rdmabatch/cc/engine/lane.h"
 #include "tf_rdmabatch/cc/engine/lane_words.h"
 
@@ -15,68 +12,6 @@ constexpr uint32_t kMergeGap = 512;
 constexpr uint64_t kAnnouncement = 1;
 
 }  // namespace
-
-SendOutcome Lane::TrySend(const OutgoingMessage& message, uint8_t flags, bool more) {
-  const auto payload = static_cast<uint32_t>(message.head.size() + message.body.size());
-  const auto need =
-      static_cast<uint32_t>(sizeof(MessageHeader) + AlignUp(payload, kMessageAlignment));
-  SpinGuard guard(send_flag_);
-  if (failed()) return SendOutcome::kFailed;
-  if (confirm_ == Confirm::kEach) return SendEach(message, flags, payload);
-  if (open_slot_ != kNoSlot &&
-      (open_used_ + need > peer_.slot_bytes || open_count_ == kMaxSlotMessages)) {
-    CloseSlot();
-  }
-  if (open_slot_ == kNoSlot && !OpenSlot()) {
-    FlushLocked();
-    return failed() ? SendOutcome::kFailed : SendOutcome::kNoSlot;
-  }
-  Append(message, flags, payload);
-  FlushUnlessBusy(more);
-  return SendOutcome::kSent;
-}
-
-bool Lane::OpenSlot() {
-  uint32_t slot = sender_.Take();
-  if (slot == kNoSlot) {
-    AbsorbFreed();
-    slot = sender_.Take();
-  }
-  if (slot == kNoSlot) {
-    counters_.slot_stalls.Add(1);
-    return false;
-  }
-  open_slot_ = slot;
-  open_used_ = sizeof(SlotHeader);
-  open_count_ = 0;
-  return true;
-}
-
-void Lane::Append(const OutgoingMessage& message, uint8_t flags, uint32_t payload) {
-  uint8_t* to = SendSlot(open_slot_) + open_used_;
-  const MessageHeader header{payload, static_cast<uint8_t>(message.kind), flags, 0, message.tag};
-  std::memcpy(to, &header, sizeof(header));
-  to += sizeof(header);
-  if (!message.head.empty()) std::memcpy(to, message.head.data(), message.head.size());
-  if (!message.body.empty())
-    std::memcpy(to + message.head.size(), message.body.data(), message.body.size());
-  open_used_ += sizeof(header) + static_cast<uint32_t>(AlignUp(payload, kMessageAlignment));
-  ++open_count_;
-  counters_.messages_sent.Add(1);
-  counters_.bytes_sent.Add(payload);
-  counters_.copies.Add(1);
-  counters_.bytes_copied.Add(payload);
-}
-
-void Lane::CloseSlot() {
-  const SlotHeader header{open_used_, static_cast<uint16_t>(open_count_), 0, batch_};
-  std::memcpy(SendSlot(open_slot_), &header, sizeof(header));
-  used_[open_slot_] = open_used_;
-  closed_slot_ = std::exchange(open_slot_, kNoSlot);
-  ++staged_slots_;
-  staged_bytes_ += open_used_;
-  counters_.slots_sent.Add(1);
-}
 
 // While `chains_in_flight_` chains are unperceived, messages gather for the next one: the peer has
 // work, so gathering delays nobody. The next completion posts them, whoever perceives it.
@@ -96,12 +31,12 @@ void Lane::FlushUnlessBusy(bool more) {
 }
 
 uint64_t Lane::announced() {
-  SpinGuard guard(send_flag_);
+  const SendSide side(this);
   return batch_;
 }
 
 bool Lane::Flush() {
-  SpinGuard guard(send_flag_);
+  const SendSide side(this);
   return failed() || FlushLocked();
 }
 
@@ -187,7 +122,8 @@ uint32_t Lane::AppendWord(uint32_t length, uint64_t offset, uint64_t value) {
 }
 
 bool Lane::PostChain(Span<const WorkRequest> chain) {
-  if (endpoint_->Post(chain) == chain.size()) return true;
+  queued_ = true;
+  if (endpoint_->Queue(chain) == chain.size()) return true;
   if (!failed()) PollSendLocked();  // it may know why
   if (!failed())
     Fail({StatusCode::kUnavailable, "the device refused work requests: the connection is broken"});
@@ -242,7 +178,7 @@ bool Lane::HaveRoom(uint32_t requests) {
 // acknowledgements come by themselves.
 void Lane::WantSlots() {
   if (confirm_ == Confirm::kEach) return;
-  SpinGuard guard(send_flag_);
+  const SendSide side(this);
   if (failed()) return;
   WantEventsLocked();
   PollSendLocked();
@@ -263,45 +199,6 @@ bool Lane::PostBare(uint32_t immediate) {
   request.remote = peer_memory_.address;
   request.remote_key = peer_memory_.key;
   return PostChain({&request, 1});
-}
-
-// The baseline: a slot and a post a message, the payload's own write announces it, and its
-// acknowledgement frees it.
-SendOutcome Lane::SendEach(const OutgoingMessage& message, uint8_t flags, uint32_t payload) {
-  if (sender_.free_slots() + window_ <= peer_.slots) AbsorbFreed();
-  const bool room = HaveRoom(2);
-  if (failed()) return SendOutcome::kFailed;
-  if (!room) return SendOutcome::kNoSlot;
-  if (sender_.free_slots() + window_ <= peer_.slots || !OpenSlot()) {
-    counters_.slot_stalls.Add(1);
-    return SendOutcome::kNoSlot;
-  }
-  const uint32_t slot = open_slot_;
-  Append(message, flags, payload);
-  CloseSlot();
-  staged_slots_ = 0;
-  staged_bytes_ = 0;
-  sender_.AnnounceOne(slot);
-  ++batch_;
-  counters_.batches_sent.Add(1);
-  WorkRequest& request = chain_[0];
-  FillSlotWrite(&request, slot);
-  if (peer_memory_.direct != nullptr) request.length = 0;
-  request.op = OpCode::kWriteImm;
-  request.immediate = kImmediateSlot | slot;
-  request.inline_data = request.length <= endpoint_->max_inline();
-  return PostChain({&request, 1}) ? SendOutcome::kSent : SendOutcome::kFailed;
-}
-
-void Lane::AbsorbFreed() {
-  for (uint32_t w = 0; w < peer_.words(); ++w) {
-    const uint64_t freed = LoadWord(segment_.data() + my_layout_.freed + w * sizeof(uint64_t));
-    if (!sender_.AbsorbFreed(w, freed)) {
-      Fail({StatusCode::kDataLoss,
-            "the peer broke the protocol: it freed a slot that was never announced"});
-      return;
-    }
-  }
 }
 
 void Lane::PollSendLocked() {
@@ -329,7 +226,7 @@ void Lane::PollSendLocked() {
 }
 
 void Lane::WantEvents() {
-  SpinGuard guard(send_flag_);
+  const SendSide side(this);
   if (failed()) return;
   WantEventsLocked();
   PollSendLocked();  // what completed before the wish
@@ -343,7 +240,7 @@ void Lane::WantEventsLocked() {
 bool Lane::Service() {
   bool advanced = false;
   {
-    SpinGuard guard(send_flag_);
+    const SendSide side(this);
     if (failed()) return false;
     const uint32_t before = endpoint_->chains_in_flight();
     PollSendLocked();

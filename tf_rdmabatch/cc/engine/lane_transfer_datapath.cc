@@ -13,7 +13,7 @@ constexpr uint32_t kTransferChain = 32;
 }  // namespace
 
 bool Lane::PostTransfers(Span<const Transfer> transfers, TransferBatch* batch) {
-  SpinGuard guard(send_flag_);
+  const SendSide side(this);
   if (failed()) return false;
   PollSendLocked();
   while (!failed() && !batch->posted_all_) {

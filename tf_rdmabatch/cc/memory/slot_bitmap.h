@@ -19,12 +19,16 @@ namespace rdmabatch {
 inline constexpr uint32_t kSlotsPerWord = 64;
 inline constexpr uint32_t kNoSlot = ~uint32_t{0};
 
+// In its word.
+inline constexpr uint64_t BitOf(uint32_t slot) { return uint64_t{1} << (slot % kSlotsPerWord); }
+
 // The sender's half: free -> taken (being filled) -> announced -> free.
 class SlotSender {
  public:
   explicit SlotSender(uint32_t slots)
       : taken_(slots / kSlotsPerWord),
         announced_(taken_.size()),
+        filling_(taken_.size()),
         freed_(taken_.size()),
         free_slots_(slots) {}
 
@@ -44,16 +48,18 @@ class SlotSender {
     return kNoSlot;
   }
 
-  // Slots of word `w` that were taken since the last Announce(w).
-  uint64_t Unannounced(uint32_t w) const { return taken_[w] ^ announced_[w]; }
+  // In between, Announce passes over a taken slot: somebody still fills it.
+  void BeginFilling(uint32_t slot) { filling_[slot / kSlotsPerWord] |= BitOf(slot); }
+  void EndFilling(uint32_t slot) { filling_[slot / kSlotsPerWord] &= ~BitOf(slot); }
 
-  // Announces every taken slot of word `w`; returns the word to write to the receiver's `arrived`.
-  uint64_t Announce(uint32_t w) { return announced_[w] = taken_[w]; }
+  // Slots of word `w` that the next Announce(w) announces: taken since the last, and filled.
+  uint64_t Unannounced(uint32_t w) const { return (taken_[w] ^ announced_[w]) & ~filling_[w]; }
+
+  // Returns the word to write to the receiver's `arrived`.
+  uint64_t Announce(uint32_t w) { return announced_[w] ^= Unannounced(w); }
 
   // Announces one slot that is confirmed by itself (no word is written for it).
-  void AnnounceOne(uint32_t slot) {
-    announced_[slot / kSlotsPerWord] ^= uint64_t{1} << (slot % kSlotsPerWord);
-  }
+  void AnnounceOne(uint32_t slot) { announced_[slot / kSlotsPerWord] ^= BitOf(slot); }
 
   // Takes over what the receiver wrote to `freed` word `w`; false when it frees what was never
   // announced.
@@ -69,6 +75,7 @@ class SlotSender {
  private:
   std::vector<uint64_t> taken_;
   std::vector<uint64_t> announced_;
+  std::vector<uint64_t> filling_;
   std::vector<uint64_t> freed_;
   uint32_t free_slots_;
 };
@@ -94,7 +101,7 @@ class SlotReceiver {
   // The same for one slot that was announced by itself; false when it is still being consumed.
   bool SeeOne(uint32_t slot) {
     const uint32_t w = slot / kSlotsPerWord;
-    const uint64_t mask = uint64_t{1} << (slot % kSlotsPerWord);
+    const uint64_t mask = BitOf(slot);
     bool valid = true;
     News(w, seen_[w] ^ mask, &valid);
     See(w, mask);

@@ -99,6 +99,11 @@ class Endpoint {
   // completion that is not ok). A chain longer than what is free is cut.
   virtual size_t Post(Span<const WorkRequest> chain) = 0;
 
+  // Post in two steps, for who holds a lock that others spin on: Queue leaves to SendQueued (any
+  // thread, without the lock) what takes long, which is a system call that copies the payload.
+  virtual size_t Queue(Span<const WorkRequest> chain) { return Post(chain); }
+  virtual void SendQueued() {}
+
   // Completions of chains, oldest first. On shared memory and tcp a chain that ends in kWriteImm
   // completes once the peer has perceived it; writes alone complete once local memory may be used
   // again. A broken endpoint returns one completion with ok false, and then nothing.

@@ -6,13 +6,18 @@
 namespace rdmabatch::tcp {
 
 size_t TcpEndpoint::Post(Span<const WorkRequest> chain) {
+  const size_t accepted = Queue(chain);
+  if (accepted != 0) SendQueued();
+  return accepted;
+}
+
+size_t TcpEndpoint::Queue(Span<const WorkRequest> chain) {
   if (chain.empty() || link_.failure() != nullptr) return 0;
   const size_t accepted = queue_.Append(chain);
   if (accepted < chain.size()) counters_->queue_stalls.Add(1);
   if (accepted == 0) return 0;
   counters_->doorbells.Add(1);
   counters_->work_requests.Add(accepted);
-  output_.Send();
   return accepted;
 }
 

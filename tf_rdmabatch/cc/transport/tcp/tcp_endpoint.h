@@ -30,6 +30,8 @@ class TcpEndpoint final : public Endpoint {
   ~TcpEndpoint() override;
 
   size_t Post(Span<const WorkRequest> chain) override;
+  size_t Queue(Span<const WorkRequest> chain) override;
+  void SendQueued() override { output_.Send(); }
   size_t PollSend(Span<Completion> completions) override;
   // Whatever completes a chain wakes the progress thread: the peer's frames, room in the socket.
   void WantSendEvents(bool) override {}
