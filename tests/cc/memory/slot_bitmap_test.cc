@@ -81,13 +81,17 @@ class Model {
     ASSERT_EQ(sender_.free_slots(), free_.size());
   }
 
-  // One that another thread was filling is full.
+  // Some that other threads were filling are full.
   void Fill() {
-    if (filling_.empty()) return;
-    const auto slot = std::next(filling_.begin(), static_cast<int64_t>(Below(filling_.size())));
-    sender_.EndFilling(*slot);
-    taken_.insert(*slot);
-    filling_.erase(slot);
+    for (auto it = filling_.begin(); it != filling_.end();) {
+      if (Below(2) == 0) {
+        ++it;
+        continue;
+      }
+      sender_.EndFilling(*it);
+      taken_.insert(*it);
+      it = filling_.erase(it);
+    }
   }
 
   void Announce() {
