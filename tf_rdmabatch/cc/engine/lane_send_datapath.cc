@@ -155,7 +155,7 @@ bool Lane::PostAcksLocked() {
     if (failed() || !room) return false;
     const uint32_t slot = owed_acks_.back();
     owed_acks_.pop_back();
-    receiver_.Free(slot / kSlotsPerWord, uint64_t{1} << (slot % kSlotsPerWord));
+    receiver_.Free(slot / kSlotsPerWord, BitOf(slot));
     counters_.acks.Add(1);
     if (!PostBare(kImmediateAck | slot)) return false;
   }

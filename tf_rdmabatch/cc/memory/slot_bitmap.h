@@ -19,8 +19,8 @@ namespace rdmabatch {
 inline constexpr uint32_t kSlotsPerWord = 64;
 inline constexpr uint32_t kNoSlot = ~uint32_t{0};
 
-// In its word.
-inline constexpr uint64_t BitOf(uint32_t slot) { return uint64_t{1} << (slot % kSlotsPerWord); }
+// A slot's bit in its word.
+constexpr uint64_t BitOf(uint32_t slot) { return uint64_t{1} << (slot % kSlotsPerWord); }
 
 // The sender's half: free -> taken (being filled) -> announced -> free.
 class SlotSender {
