@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <random>
 #include <thread>
 
@@ -229,49 +228,6 @@ TEST_P(LaneTest, ASlotStaysUntilEveryMessageInItIsReleased) {
     EXPECT_TRUE(pair->b.lane->Release(0));
   }
   EXPECT_EQ(pair->b.counters().acks, 1u);
-}
-
-// A releasing thread races with the progress thread and with sends in the other direction.
-TEST(LaneThreads, ReleasesFromAnotherThreadLoseNothing) {
-  for (const Confirm confirm : {Confirm::kBatch, Confirm::kEach}) {
-    EngineOptions options = LaneOptions();
-    options.confirm = confirm;
-    options.slot_bytes = 256;
-    auto pair = MakeLanes("shm", options, options);
-    ASSERT_NE(pair, nullptr);
-    SlotHold ring[4096];
-    std::atomic<uint64_t> kept{0};
-    std::atomic<bool> over{false};
-    uint64_t sum = 0;
-    pair->b.sink.on_message = [&](const MessageHeader& header, Span<const uint8_t>, SlotHold hold) {
-      sum += header.tag;
-      ring[kept.load() % 4096] = hold;
-      kept.fetch_add(1);
-      return Disposition::kHold;
-    };
-    constexpr uint64_t kMessages = 20000;
-    std::thread releaser([&] {
-      for (uint64_t i = 0; i < kMessages && !over;) {
-        if (i == kept.load()) {
-          std::this_thread::yield();
-        } else {
-          EXPECT_TRUE(pair->b.lane->Release(ring[i++ % 4096].slot));
-        }
-      }
-    });
-    uint64_t sent = 0;
-    for (const Deadline deadline = Deadline::After(60); kept < kMessages && !deadline.expired();) {
-      const bool more = (sent + 1) % 7 != 0 && sent + 1 < kMessages;
-      if (sent < kMessages && pair->a.Send("held", more, sent) == SendOutcome::kSent) ++sent;
-      pair->b.Pump();
-      pair->a.Pump();
-    }
-    if (kept < kMessages) over = true;
-    releaser.join();
-    EXPECT_TRUE(pair->b.sink.failures.empty());
-    EXPECT_EQ(kept, kMessages);
-    EXPECT_EQ(sum, kMessages * (kMessages - 1) / 2);
-  }
 }
 
 // Both directions at once, every size, indices that wrap after a few steps.

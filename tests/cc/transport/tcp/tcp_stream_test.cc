@@ -178,6 +178,16 @@ TEST(TcpStream, AcknowledgementsGoWithWhatIsSentNext) {
   EXPECT_EQ(frame.immediate, 9u);
 }
 
+TEST(TcpStream, WhatIsQueuedMakesNoSystemCallUntilItIsSent) {
+  RawPeer peer;
+  const uint64_t calls = peer.side.counters->values().send_calls;
+  ASSERT_EQ(peer.side.endpoint->Queue(Chain({peer.side.WriteImm(0, 0, 0, 9)})), 1u);
+  EXPECT_EQ(peer.side.counters->values().send_calls, calls);
+  peer.side.endpoint->SendQueued();
+  EXPECT_EQ(peer.side.counters->values().send_calls, calls + 1);
+  EXPECT_EQ(FrameOf(peer.Receive(sizeof(Frame))).immediate, 9u);
+}
+
 TEST(TcpStream, RepliesComeInOrderAndMayComeInParts) {
   RawPeer peer;
   testing::Side& side = peer.side;
